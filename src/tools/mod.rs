@@ -1,0 +1,51 @@
+//! The tools that a script may call, and who answers them.
+
+mod workspace;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+pub use workspace::{
+    CommandOutput, CommandRequest, Page, ReadRequest, Workspace, WorkspaceError, Written,
+};
+
+/// A tool as scripts and models see it.
+#[derive(Clone, Debug)]
+pub struct ToolSpec {
+    /// The name of the function in `hermes_tools`; a Python identifier.
+    pub name: String,
+    /// What it does and what it returns; becomes the function's docstring.
+    pub doc: String,
+    /// A JSON schema of type `object`. The order of `properties` is the positional order.
+    pub schema: Value,
+}
+
+/// One admitted call: the name is on the cell's allow-list and the arguments fit the schema.
+#[derive(Clone, Debug)]
+pub struct ToolCall {
+    /// The tool's name.
+    pub name: String,
+    /// The arguments given; defaults of the schema are not filled in.
+    pub arguments: Map<String, Value>,
+}
+
+/// What a tool host may use to answer a call.
+#[derive(Clone)]
+pub struct CallContext {
+    /// Cancelled when the cell ends or the caller hangs up; the answer is then dropped.
+    pub cancel: CancellationToken,
+    /// Files and commands of the session's target.
+    pub workspace: Arc<dyn Workspace>,
+}
+
+/// Answers tool calls. The built-in tools are one; an embedding agent brings its own.
+#[async_trait]
+pub trait ToolHost: Send + Sync {
+    /// The tools on offer; the script's `hermes_tools` module is generated from them.
+    fn tools(&self) -> &[ToolSpec];
+    /// Answers one call. A failure is an object with an `error` key.
+    async fn call(&self, call: ToolCall, context: &CallContext) -> Value;
+}

@@ -1,0 +1,86 @@
+//! Files and commands of a target: the seam under the built-in tools.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
+
+/// What `read_file` asks of a target.
+#[derive(Clone, Debug)]
+pub struct ReadRequest {
+    /// The path as the script gave it: absolute, `~/…`, or relative to the working directory.
+    pub path: String,
+    /// The first line (1-indexed), or an opaque `next_offset` of an earlier page.
+    pub offset: String,
+    /// Lines at most.
+    pub limit: u64,
+    /// Whether lines are given without their numbers.
+    pub raw: bool,
+}
+
+/// One page of a file.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// Lines as `N|text`, or the text alone when raw.
+    pub content: String,
+    /// Lines in the file; `None` for a file over 256 MiB whose end was not reached.
+    pub total_lines: Option<u64>,
+    /// Size in bytes.
+    pub file_size: u64,
+    /// Where the next page starts; present when there is more.
+    pub next_offset: Option<String>,
+}
+
+/// What `write_file` did.
+#[derive(Clone, Debug)]
+pub struct Written {
+    /// Bytes that the file now holds.
+    pub bytes_written: u64,
+    /// Folders that had to be made, outermost first.
+    pub dirs_created: Vec<String>,
+    /// The absolute path, with `~` and symlinks resolved.
+    pub resolved_path: String,
+}
+
+/// What `terminal` asks of a target.
+#[derive(Clone, Debug)]
+pub struct CommandRequest {
+    /// Shell text, as the script gave it.
+    pub command: String,
+    /// Time that it may run; the session's default when `None`.
+    pub timeout: Option<Duration>,
+    /// Where it starts; the session's working directory when `None`.
+    pub workdir: Option<String>,
+}
+
+/// How a command ended.
+#[derive(Clone, Debug)]
+pub struct CommandOutput {
+    /// stdout and stderr in the order in which they were written, as raw bytes.
+    pub output: Vec<u8>,
+    /// The shell's exit code; 128 + signal when a signal ended it; 124 after a timeout.
+    pub exit_code: i32,
+    /// What went wrong beside the exit code.
+    pub error: Option<String>,
+}
+
+/// Why a target could not do what it was asked: a sentence for the model that must act.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct WorkspaceError(pub String);
+
+/// Files and commands of one session on its target. Relative paths start at the session's
+/// working directory, `~` is the target user's home.
+#[async_trait]
+pub trait Workspace: Send + Sync {
+    /// Reads one page of a file.
+    async fn read_page(&self, request: ReadRequest) -> Result<Page, WorkspaceError>;
+    /// Writes a file whole or not at all, making the folders that are missing.
+    async fn write(&self, path: &str, content: &str) -> Result<Written, WorkspaceError>;
+    /// Runs a shell command in the session's terminal state; killed when `cancel` fires.
+    async fn run(
+        &self,
+        request: CommandRequest,
+        cancel: &CancellationToken,
+    ) -> Result<CommandOutput, WorkspaceError>;
+}
