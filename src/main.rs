@@ -1,1 +1,11 @@
-fn main() {}
+//! The command line `talaria`.
+
+mod cli;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // Before any thread exists: see `privacy`.
+    let environment = talaria_broker::privacy::take_environment();
+    ExitCode::from(cli::main(&environment))
+}

@@ -112,3 +112,28 @@ pub struct Outcome {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stdout_spill_path: Option<String>,
 }
+
+impl Outcome {
+    /// The outcome of a cell that was refused before anything ran.
+    #[must_use]
+    pub fn refused(target: &str, error: impl Into<String>) -> Self {
+        Self {
+            status: Status::Error,
+            output: String::new(),
+            exit_code: None,
+            tool_calls_made: 0,
+            duration_seconds: 0.0,
+            stdout_bytes_total: 0,
+            target: target.to_owned(),
+            kernel: None,
+            stderr: None,
+            phases: Phases::default(),
+            error: Some(error.into()),
+            notice: None,
+            hint: None,
+            stdout_truncated: None,
+            stdout_bytes_omitted: None,
+            stdout_spill_path: None,
+        }
+    }
+}

@@ -1,6 +1,15 @@
 //! The tools that a script may call, and who answers them.
 
+mod arguments;
+mod builtin;
+mod local_files;
+mod read_file;
+mod shell;
+mod spec;
+mod stub;
+mod terminal;
 mod workspace;
+mod write_file;
 
 use std::sync::Arc;
 
@@ -8,9 +17,13 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-pub use workspace::{
-    CommandOutput, CommandRequest, Page, ReadRequest, Workspace, WorkspaceError, Written,
-};
+pub use arguments::validate_arguments;
+pub use builtin::BuiltinTools;
+pub use local_files::LocalFiles;
+pub use shell::{Shell, ShellPlan};
+pub use spec::{HELPERS, SpecError, check_specs};
+pub use stub::{signature, stub_source};
+pub use workspace::{CommandOutput, CommandRequest, Page, ReadRequest, Workspace, WorkspaceError, Written};
 
 /// A tool as scripts and models see it.
 #[derive(Clone, Debug)]

@@ -78,9 +78,5 @@ pub trait Workspace: Send + Sync {
     /// Writes a file whole or not at all, making the folders that are missing.
     async fn write(&self, path: &str, content: &str) -> Result<Written, WorkspaceError>;
     /// Runs a shell command in the session's terminal state; killed when `cancel` fires.
-    async fn run(
-        &self,
-        request: CommandRequest,
-        cancel: &CancellationToken,
-    ) -> Result<CommandOutput, WorkspaceError>;
+    async fn run(&self, request: CommandRequest, cancel: &CancellationToken) -> Result<CommandOutput, WorkspaceError>;
 }

@@ -1,0 +1,113 @@
+"""The guard: the process that outlives all others of a session and leaves nothing behind.
+
+It starts the supervisor and then only watches: that the supervisor lives and is not stopped, and
+that the broker still holds the other end of fd 0. It writes nothing in normal times.
+"""
+
+import os
+import select
+import signal
+import sys
+import time
+from typing import List
+
+import processes
+import supervisor
+
+#: Seconds that the supervisor gets to clean up by itself once the broker is gone.
+OWN_CLEANUP = 1.0
+#: Times that a stopped supervisor is woken before it counts as lost.
+WAKE_LIMIT = 50
+
+
+#: The longest path a Unix socket may have, with some room (108 on Linux, 104 elsewhere).
+SOCKET_PATH = 100
+
+
+def main(bases: List[bytes], name: bytes, program: bytes) -> None:
+    """Runs the session's guard; never returns.
+
+    ``bases`` are folders in which the session's own may be made, best first.
+    """
+    os.setsid()
+    folders = _make_folders(bases, name)
+    processes.ignore_signals()
+    processes.become_subreaper()
+    processes.forbid_inspection()
+    # The supervisor holds the read end: end-of-file there means that the guard was killed.
+    life, held = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(held)
+        code = 1
+        try:
+            code = supervisor.Supervisor(folders, life, program).run()
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(code)
+    os.close(life)
+    quiet = processes.null()
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+    os.close(quiet)
+    _watch(pid)
+    processes.kill_below(os.getpid())
+    supervisor.remove(folders)
+    os._exit(0)
+
+
+def _make_folders(bases: List[bytes], name: bytes) -> List[bytes]:
+    """Makes the session's folder and says which (empty: none could be made).
+
+    A second one follows where the first is too deep for a socket. Made here and not by the broker:
+    from the first moment there is somebody who removes them.
+    """
+    folders: List[bytes] = []
+    for base in bases:
+        folder = base + b"/" + name
+        if folders and len(folder) + len(b"/rpc.sock") > SOCKET_PATH:
+            continue
+        try:
+            os.mkdir(folder, 0o700)
+        except OSError:
+            continue
+        folders.append(folder)
+        if len(folder) + len(b"/rpc.sock") <= SOCKET_PATH:
+            break
+    return folders
+
+
+def _watch(pid: int) -> None:
+    """Returns when the supervisor is gone; sees to it that it goes when the broker does."""
+    wake, waker = os.pipe()
+    os.set_blocking(wake, False)
+    os.set_blocking(waker, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    poll = select.poll()
+    poll.register(wake, select.POLLIN)
+    poll.register(0, 0)  # only "the other end hung up"
+    deadline = None
+    woken = 0
+    while True:
+        while True:
+            try:
+                ended, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+            except ChildProcessError:
+                return
+            if ended == 0:
+                break
+            if ended == pid:
+                if not os.WIFSTOPPED(status):
+                    return
+                woken += 1
+                processes.signal_all([pid], signal.SIGCONT if woken < WAKE_LIMIT else signal.SIGKILL)
+        if deadline is not None and time.monotonic() >= deadline:
+            processes.signal_all([pid], signal.SIGKILL)
+        for fd, _ in poll.poll(None if deadline is None else 50):
+            if fd == wake:
+                processes.drain(wake)
+            else:
+                poll.unregister(0)
+                deadline = time.monotonic() + OWN_CLEANUP

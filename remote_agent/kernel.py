@@ -1,0 +1,595 @@
+"""The kernel: runs the cells of a session, one after another, in one ``__main__``.
+
+Executed in an interpreter of its own. Its channel to the supervisor lies far above the standard
+descriptors; 0 is /dev/null, 1 and 2 are the pipes of the running cell. A cell may replace any module,
+builtin, stream or descriptor, so what the kernel needs it takes before the first cell, and checks
+what it shares with cells each time one begins.
+
+Started in one of two ways: with ``CHANNEL`` (serve cells until the channel ends) or with ``ONCE``
+(run one cell as a standalone script, its result in a file).
+"""
+
+import _socket
+import io
+import marshal
+import os
+import sys
+import types
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+_signal: Any = __import__("_signal")
+
+#: Where the channel is moved: above what `os.closerange(3, 256)` and its like close.
+CHANNEL_FD = 900
+COMPILE_ONLY_AST = 0x400
+ALLOW_TOP_LEVEL_AWAIT = 0x2000
+IS_COROUTINE = 0x80
+KERNEL_FILE = "<talaria kernel>"
+TOOLS_MARK = b"\n# --- tools ---\n"
+
+Message = Tuple[bytes, List[bytes]]
+
+
+def pack(kind: bytes, *fields: bytes) -> bytes:
+    """A message, as `wire.pack` makes it."""
+    body = kind + b"".join(len(field).to_bytes(4, "big") + field for field in fields)
+    return len(body).to_bytes(4, "big") + body
+
+
+def unpack(body: bytes) -> Message:
+    """The kind and fields of a message without its length."""
+    fields = []
+    at = 1
+    while at < len(body):
+        size = int.from_bytes(body[at : at + 4], "big")
+        fields.append(body[at + 4 : at + 4 + size])
+        at += 4 + size
+    return body[:1], fields
+
+
+class Channel:
+    """The stream socket to the supervisor."""
+
+    def __init__(self, fd: int) -> None:
+        import fcntl
+
+        try:
+            moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, CHANNEL_FD)
+        except (OSError, ValueError):
+            moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64)
+        os.close(fd)
+        self._socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, moved)
+        self._buffer = b""
+        self._fds: List[int] = []
+
+    def receive(self) -> Optional[Tuple[bytes, List[bytes], List[int]]]:
+        """The next message and the descriptors that came with it; None at the end."""
+        while len(self._buffer) < 4:
+            if not self._fill():
+                return None
+        size = 4 + int.from_bytes(self._buffer[:4], "big")
+        if len(self._buffer) < size:
+            parts = [self._buffer]
+            have = len(self._buffer)
+            while have < size:
+                self._buffer = b""
+                if not self._fill():
+                    return None
+                parts.append(self._buffer)
+                have += len(self._buffer)
+            self._buffer = b"".join(parts)
+        body, self._buffer = self._buffer[4:size], self._buffer[size:]
+        fds, self._fds = self._fds, []
+        return unpack(body) + (fds,)
+
+    def _fill(self) -> bool:
+        data, ancillary, _, _ = self._socket.recvmsg(1 << 18, 64)
+        for level, kind, content in ancillary:
+            if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
+                for at in range(0, len(content) - 3, 4):
+                    self._fds.append(int.from_bytes(content[at : at + 4], sys.byteorder))
+        self._buffer += data
+        return bool(data)
+
+    def send(self, kind: bytes, *fields: bytes) -> None:
+        """Sends one message."""
+        self._socket.sendall(pack(kind, *fields))
+
+
+class RawOutput(io.FileIO):
+    """A standard descriptor that takes every write whole; `print` and `os.write` keep their order."""
+
+    def write(self, data: Any) -> int:
+        """Writes all of it: a signal may cut a large write to a pipe short."""
+        written = super().write(data) or 0
+        size = memoryview(data).nbytes
+        if written < size:
+            view = memoryview(data).cast("B")
+            while written < size:
+                written += super().write(view[written:]) or 0
+        return size
+
+
+class Streams:
+    """The standard streams of all cells; made anew only when a cell has closed them."""
+
+    def __init__(self) -> None:
+        self._out = self._open(1, "<stdout>")
+        self._err = self._open(2, "<stderr>")
+        self._in = self._open_input()
+
+    def restore(self) -> None:
+        """Puts them in place for a cell."""
+        if self._out.closed:
+            self._out = self._open(1, "<stdout>")
+        if self._err.closed:
+            self._err = self._open(2, "<stderr>")
+        if self._in.closed:
+            self._in = self._open_input()
+        sys.stdout = sys.__stdout__ = self._out  # type: ignore[misc]
+        sys.stderr = sys.__stderr__ = self._err  # type: ignore[misc]
+        sys.stdin = sys.__stdin__ = self._in  # type: ignore[misc]
+
+    def flush(self) -> None:
+        """Writes out what a cell's own replacements, and ours, still hold."""
+        for stream in (sys.stdout, sys.stderr, self._out, self._err):
+            try:
+                stream.flush()
+            except BaseException:  # a cell's stream may do anything
+                pass
+
+    def error(self) -> Any:
+        """Where tracebacks go: the cell's own stderr if it still works, else ours."""
+        return self._err
+
+    @staticmethod
+    def _open(fd: int, name: str) -> io.TextIOWrapper:
+        raw = RawOutput(fd, "w", closefd=False)
+        raw.name = name
+        stream = io.TextIOWrapper(raw, "utf-8", "backslashreplace", "\n", write_through=True)  # type: ignore[type-var]
+        stream.mode = "w"  # type: ignore[misc]
+        return stream
+
+    @staticmethod
+    def _open_input() -> io.TextIOWrapper:
+        stream = open(0, encoding="utf-8", errors="replace", closefd=False)
+        stream.mode = "r"  # type: ignore[misc]
+        return stream
+
+
+def unbuffer_c_output() -> None:
+    """C code that prints through stdio must not keep its text back until the process ends."""
+    try:
+        ctypes: Any = __import__("_ctypes")
+
+        class Int(ctypes._SimpleCData):  # type: ignore[misc]
+            _type_ = "i"
+
+        class Pointer(ctypes._SimpleCData):  # type: ignore[misc]
+            _type_ = "P"
+
+        class Size(ctypes._SimpleCData):  # type: ignore[misc]
+            _type_ = "L"
+
+        class Function(ctypes.CFuncPtr):  # type: ignore[misc]
+            _flags_ = 1
+            _restype_ = Int
+            _argtypes_ = (Pointer, Pointer, Int, Size)
+
+        library = ctypes.dlopen(None, 0)
+        stdout = Pointer.from_address(ctypes.dlsym(library, "stdout"))
+        unbuffered = 2  # _IONBF
+        Function(ctypes.dlsym(library, "setvbuf"))(stdout.value, None, unbuffered, 0)
+    except Exception:
+        pass  # an interpreter without it: such output comes at the end
+
+
+class Signals:
+    """Signal handlers, timers and masks as an interpreter starts with them."""
+
+    def __init__(self) -> None:
+        self._initial = {}
+        for number in range(1, _signal.NSIG):
+            try:
+                self._initial[number] = _signal.getsignal(number)
+            except ValueError:
+                pass
+        self._mask: List[int] = list(_signal.pthread_sigmask(_signal.SIG_BLOCK, []))
+
+    def restore(self) -> None:
+        """Undoes what a cell changed."""
+        _signal.set_wakeup_fd(-1)
+        _signal.alarm(0)
+        for timer in (_signal.ITIMER_REAL, _signal.ITIMER_VIRTUAL, _signal.ITIMER_PROF):
+            _signal.setitimer(timer, 0)
+        for number, handler in self._initial.items():
+            if handler is not None and _signal.getsignal(number) is not handler:
+                try:
+                    _signal.signal(number, handler)
+                except (OSError, ValueError):
+                    pass
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, self._mask)
+
+
+class Sources:
+    """The text of every cell, so that tracebacks and `inspect.getsource` find it."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._texts: Dict[str, bytes] = {}
+
+    def add(self, name: str, source: bytes) -> str:
+        """Keeps a cell's source and gives the file name it runs under."""
+        path = self._folder + "/" + name
+        self._texts[path] = source
+        try:
+            os.makedirs(self._folder, 0o700, exist_ok=True)
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            with open(fd, "wb") as file:
+                file.write(source)
+        except OSError:
+            pass  # `linecache` is given the text below
+        if "linecache" in sys.modules:
+            self._fill(sys.modules["linecache"], path)
+        return path
+
+    def fill(self, linecache: Any) -> None:
+        """Gives `linecache` all cells: their files may be gone by the time they are asked for."""
+        for path in self._texts:
+            self._fill(linecache, path)
+
+    def _fill(self, linecache: Any, path: str) -> None:
+        try:
+            text = self._texts[path]
+            encoding = "utf-8"
+            if b"coding" in text[:400]:
+                import tokenize
+
+                encoding = tokenize.detect_encoding(io.BytesIO(text).readline)[0]
+            lines = text.decode(encoding, "replace").lstrip("\ufeff").replace("\r\n", "\n").split("\n")
+            linecache.cache[path] = (len(text), None, [line + "\n" for line in lines], path)
+        except BaseException:  # cosmetics; a cell may have broken any of it
+            pass
+
+
+class Result:
+    """How a cell ended, as the broker is told."""
+
+    def __init__(self) -> None:
+        self.kind = b"ok"
+        self.code = 0
+        self.error = ""
+        self.missing = ""
+        self.unprinted = False
+
+    def fields(self) -> List[bytes]:
+        """As fields of a message."""
+        return [
+            self.kind,
+            b"%d" % self.code,
+            self.error.encode("utf-8", "replace"),
+            self.missing.encode("utf-8", "replace"),
+            b"1" if self.unprinted else b"",
+        ]
+
+
+class Kernel:
+    """The one namespace and everything that is put right before each cell."""
+
+    def __init__(self, boot: List[bytes]) -> None:
+        folder, stub_source, stub_code, link, working = boot
+        self._pid = os.getpid()
+        self._folder = os.fsdecode(folder)
+        self._library = self._folder + "/lib"
+        self._link = dict(entry.split("=", 1) for entry in os.fsdecode(link).split("\0") if "=" in entry)
+        self._working = os.fsdecode(working)
+        self._streams = Streams()
+        self._signals = Signals()
+        self._sources = Sources(self._folder + "/cells")
+        self._loop: Any = None
+        self._main = sys.modules["__main__"]
+        self._prepare_main()
+        self._path_of_project()
+        self._stub_source = stub_source
+        self._stub = types.ModuleType("hermes_tools")
+        self._stub.__file__ = self._library + "/hermes_tools.py"
+        code = marshal.loads(stub_code) if stub_code else compile(stub_source, self._stub.__file__, "exec", 0, True)
+        sys.modules["hermes_tools"] = self._stub
+        exec(code, self._stub.__dict__)
+        self._stub.__dict__["_install"](True, {"linecache": self._sources.fill})
+        self._write_stub()
+        self._finder: Any = sys.meta_path[0]
+        self._modules = dict(sys.modules)
+        self._excepthook = sys.excepthook
+        self._displayhook = sys.displayhook
+        self._ask_user_modules()
+
+    def _prepare_main(self) -> None:
+        # The line that started us left its own names there.
+        for name in list(self._main.__dict__):
+            if not (name.startswith("__") and name.endswith("__")):
+                del self._main.__dict__[name]
+
+    def _path_of_project(self) -> None:
+        # The interpreter started without PYTHONPATH: whatever lies there has not run before us.
+        entries = [entry for entry in self._link.pop("PYTHONPATH", "").split(os.pathsep) if entry]
+        self._python_path = os.pathsep.join([self._library] + entries)
+        os.environ["PYTHONPATH"] = self._python_path
+        rest = [entry for entry in sys.path if entry not in ("", self._library)]
+        sys.path[:] = [self._library, ""] + [entry for entry in entries if entry not in rest] + rest
+        self._had_python_path = bool(entries)
+
+    def _ask_user_modules(self) -> None:
+        if self._had_python_path and "sitecustomize" not in sys.modules:
+            try:
+                __import__("sitecustomize")
+            except BaseException:
+                pass
+
+    def _write_stub(self) -> None:
+        """The copy on disk, for processes that a cell starts."""
+        path = self._library + "/hermes_tools.py"
+        aside = path + ".%d" % self._pid
+        try:
+            os.makedirs(self._library, 0o700, exist_ok=True)
+            fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            with open(fd, "wb") as file:
+                file.write(self._stub_source)
+            os.rename(aside, path)
+        except OSError:
+            pass  # this process has it in memory
+
+    def run(self, message: List[bytes]) -> Result:
+        """Runs one cell."""
+        number, name, arguments, kind, stub_source, source = message
+        result = Result()
+        path = self._begin(int(number), os.fsdecode(name), source, stub_source)
+        sys.argv = [path] + [os.fsdecode(argument) for argument in arguments.split(b"\0")[1:]]
+        self._main.__dict__["__file__"] = path
+        self._main.__dict__["__name__"] = "__main__"
+        try:
+            self._execute(source if kind == b"bytes" else source.decode("utf-8", "replace"), path, result)
+        except SystemExit as leave:
+            self._left(leave, result)
+        except BaseException as error:
+            self._raised(error, result)
+        if os.getpid() != self._pid:
+            # A child that the cell forked and that came to the end of the script, as scripts do.
+            self._streams.flush()
+            os._exit(result.code & 0xFF)
+        self._end()
+        return result
+
+    def _begin(self, number: int, name: str, source: bytes, stub_source: bytes) -> str:
+        self._streams.restore()
+        self._signals.restore()
+        for key, module in self._modules.items():
+            if key not in sys.modules:
+                sys.modules[key] = module
+        sys.modules["__main__"] = self._main
+        if self._finder not in sys.meta_path:
+            sys.meta_path.insert(0, self._finder)
+        for finder in _IMPORT_BASICS:
+            if finder not in sys.meta_path:
+                sys.meta_path.append(finder)
+        sys.settrace(None)
+        sys.setprofile(None)
+        sys.excepthook = self._excepthook
+        sys.displayhook = self._displayhook
+        self._restore_folder()
+        if stub_source:
+            self._replace_tools(stub_source)
+        if not os.path.exists(self._library + "/hermes_tools.py"):
+            self._write_stub()
+        sys.modules["hermes_tools"] = self._stub
+        if self._library not in sys.path:
+            sys.path.insert(0, self._library)
+        os.environ.update(self._link)
+        os.environ["HERMES_RPC_CELL"] = str(number)
+        if self._library not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+            os.environ["PYTHONPATH"] = self._python_path
+        self._stub.__dict__["_enter_cell"](number)
+        return self._sources.add(name, source)
+
+    def _restore_folder(self) -> None:
+        try:
+            os.getcwd()
+        except OSError:
+            for folder in (self._working, "/"):
+                try:
+                    os.chdir(folder)
+                    return
+                except OSError:
+                    pass
+
+    def _replace_tools(self, stub_source: bytes) -> None:
+        names = self._stub.__dict__
+        for name in names.get("_GENERATED", ()):
+            names.pop(name, None)
+        self._stub_source = stub_source
+        runtime, mark, tools = stub_source.partition(TOOLS_MARK)
+        # Blank lines in front keep the line numbers of the file.
+        lines = b"\n" * (runtime + mark).count(b"\n")
+        exec(compile(lines + tools, self._stub.__file__ or "", "exec", 0, True), names)
+        self._write_stub()
+
+    def _end(self) -> None:
+        self._streams.flush()
+        self._stub.__dict__["_enter_cell"](0)
+
+    def _execute(self, source: Any, path: str, result: Result) -> None:
+        flags = ALLOW_TOP_LEVEL_AWAIT
+        tree: Any = compile(source, path, "exec", flags | COMPILE_ONLY_AST, True)
+        last = None
+        if tree.body and type(tree.body[-1]).__name__ == "Expr":
+            last = tree.body.pop()
+        namespace = self._main.__dict__
+        code = compile(tree, path, "exec", flags, True)
+        if last is None:
+            self._evaluate(code, namespace)
+            return
+        future = code.co_flags & _FUTURE_FLAGS
+        expression = type(_EXPRESSION)(last.value)
+        final = compile(expression, path, "eval", flags | future, True)
+        if tree.body:
+            self._evaluate(code, namespace)
+        result.unprinted = self._evaluate(final, namespace) is not None
+
+    def _evaluate(self, code: types.CodeType, namespace: Dict[str, Any]) -> Any:
+        if not code.co_flags & IS_COROUTINE:
+            return eval(code, namespace)
+        import asyncio
+
+        if self._loop is None or self._loop.is_closed():
+            self._loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self._loop)
+        return self._loop.run_until_complete(eval(code, namespace))
+
+    def _left(self, leave: SystemExit, result: Result) -> None:
+        code = leave.code
+        result.kind = b"exit"
+        if code is None or code is False:
+            result.code = 0
+        elif isinstance(code, int):
+            result.code = max(-(2**31), min(2**31 - 1, int(code)))
+        else:
+            result.code = 1
+            try:
+                result.error = str(code)
+            except BaseException:
+                result.error = "SystemExit"
+            self._write_error(result.error + "\n")
+
+    def _raised(self, error: BaseException, result: Result) -> None:
+        result.kind = b"raised"
+        result.code = 1
+        result.missing = str(getattr(error, "name", "") or "") if isinstance(error, (ImportError, NameError)) else ""
+        try:
+            text, result.error = _format(error, self._stub.__file__ or "")
+        except BaseException:  # `traceback` itself, or the exception's own `__str__`, is broken
+            result.error = type(error).__name__
+            text = "Traceback (most recent call last):\n  (it cannot be shown)\n" + result.error + "\n"
+        self._write_error(text)
+
+    def _write_error(self, text: str) -> None:
+        for stream in (sys.stderr, self._streams.error()):
+            try:
+                if stream is not None:
+                    stream.write(text)
+                    stream.flush()
+                    return
+            except BaseException:
+                pass
+
+
+def _format(error: BaseException, stub_file: str) -> Tuple[str, str]:
+    import traceback
+
+    ours = (KERNEL_FILE, stub_file)
+    seen = set()
+    queue: List[Optional[BaseException]] = [error]
+    while queue:
+        one = queue.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        one.__traceback__ = _without(one.__traceback__, ours)
+        queue += [one.__cause__, one.__context__]
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    summary = ""
+    for line in traceback.format_exception_only(type(error), error):
+        if not line.startswith(" "):
+            summary = line.strip()
+            if summary.split(":")[0].endswith(type(error).__name__):
+                break
+    return text, summary
+
+
+def _without(trace: Optional[types.TracebackType], files: Tuple[str, ...]) -> Optional[types.TracebackType]:
+    frames = []
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename not in files:
+            frames.append(trace)
+        trace = trace.tb_next
+    kept: Optional[types.TracebackType] = None
+    for frame in reversed(frames):
+        kept = types.TracebackType(kept, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return kept
+
+
+_IMPORT_BASICS = tuple(sys.meta_path)
+_EXPRESSION: Any = compile("0", KERNEL_FILE, "eval", COMPILE_ONLY_AST, True)
+#: `from __future__` of a cell holds for its last expression too (bits of Python's code.h).
+_FUTURE_FLAGS = 0x20000 | 0x40000 | 0x80000 | 0x100000 | 0x200000 | 0x400000 | 0x800000 | 0x1000000
+
+
+def settle() -> None:
+    """Gives way to the broker and its supervisor, and is the first to go when memory runs out."""
+    try:
+        os.nice(5)
+    except OSError:
+        pass
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("500")
+    except OSError:
+        pass
+
+
+def serve(fd: int) -> None:
+    """Runs the cells that come over the channel, until it ends."""
+    channel = Channel(fd)
+    settle()
+    first = channel.receive()
+    if first is None:
+        return
+    unbuffer_c_output()
+    kernel = Kernel(first[1])
+    version = "%d.%d.%d" % sys.version_info[:3]
+    channel.send(b"R", version.encode(), os.fsencode(sys.executable))
+    while True:
+        try:
+            message = channel.receive()
+        except KeyboardInterrupt:
+            continue
+        if message is None:
+            break
+        _, fields, pipes = message
+        for number, pipe in zip((1, 2), pipes):
+            os.dup2(pipe, number)
+            os.close(pipe)
+        null = os.open(os.devnull, os.O_RDWR)
+        if null != 0:
+            os.dup2(null, 0)
+            os.close(null)
+        result = kernel.run(fields)
+        channel.send(b"D", fields[0], *result.fields())
+    import atexit
+
+    run: Callable[[], None] = atexit._run_exitfuncs  # type: ignore[attr-defined]
+    try:
+        run()
+    finally:
+        os._exit(0)
+
+
+def once(base: str) -> None:
+    """Runs one cell as a standalone script; its result goes to a file."""
+    settle()
+    with open(base + ".cell", "rb") as file:
+        data = file.read()
+    size = int.from_bytes(data[:4], "big")
+    boot = unpack(data[4 : 4 + size])[1]
+    cell = unpack(data[8 + size :])[1]
+    unbuffer_c_output()
+    result = Kernel(boot).run(cell)
+    with open(base + ".aside", "wb") as out:
+        out.write(pack(b"D", cell[0], *result.fields()))
+    os.rename(base + ".aside", base + ".result")
+    sys.exit(result.code & 0xFF)
+
+
+if "CHANNEL" in globals():
+    serve(globals()["CHANNEL"])
+elif "ONCE" in globals():
+    once(globals()["ONCE"])

@@ -1,0 +1,342 @@
+"""Kernels and cells: how a kernel is started, given cells, ended, and what it means that it is gone."""
+
+import array
+import marshal
+import os
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING, List, Optional
+
+import processes
+import wire
+from capture import Capture
+from jobs import write_private
+
+if TYPE_CHECKING:
+    from supervisor import Loop
+
+#: Seconds in which a kernel must say that it is ready.
+START_LIMIT = 30.0
+#: Seconds that an idle kernel gets for its exit handlers.
+EXIT_LIMIT = 1.0
+
+# Reads its program from the channel, so that `ps` shows none of it.
+_LOADER = (
+    b"import os,sys;c=int(sys.argv[1]);"
+    b'r=lambda n,b=b"":b if len(b)>=n else r(n,b+os.read(c,n-len(b)));k=r(1);p=r(int(r(8)));'
+    b'exec(__import__("marshal").loads(p) if k==b"M" else compile(p,"<talaria kernel>","exec"),'
+    b'{"__name__":"talaria_kernel","CHANNEL":c})'
+)
+
+_ONCE_LOADER = (
+    b"import sys;p=sys.argv[1];k=open(p+'.kernel','rb').read();"
+    b"exec(compile(k,'<talaria kernel>','exec'),{'__name__':'talaria_kernel','ONCE':p})"
+)
+
+
+class Cell:
+    """One run: its two pipes, its clock, and the one record of how it ended."""
+
+    def __init__(self, loop: "Loop", number: bytes, timeout: float, caps: List[int]) -> None:
+        self.number = number
+        self._loop = loop
+        self.out = Capture(loop, caps[0], lambda data: loop.send(b"O", number, b"1", data))
+        self.err = Capture(loop, caps[1], lambda data: loop.send(b"O", number, b"2", data))
+        self._started = time.monotonic()
+        self.deadline: Optional[float] = self._started + timeout
+        self.why = b"done"
+        self._seconds: Optional[float] = None
+
+    def judged(self, why: bytes) -> bool:
+        """The first verdict holds. Whether this one does."""
+        self.deadline = None
+        if self._seconds is None:
+            self._seconds = time.monotonic() - self._started
+            self.why = why
+            return True
+        return False
+
+    def finish(self, status: bytes, detail: bytes, result: List[bytes]) -> None:
+        """Writes the record, after every byte of output."""
+        self.judged(b"gone")
+        self.out.finish()
+        self.err.finish()
+        self._loop.send(
+            b"D",
+            self.number,
+            self.why,
+            status,
+            detail,
+            wire.number(self._seconds or 0.0),
+            wire.number(self.out.skipped),
+            self.out.tail(),
+            wire.number(self.err.skipped),
+            self.err.tail(),
+            *result,
+        )
+
+
+class Kernel:
+    """A kernel process and everything below it."""
+
+    def __init__(self, loop: "Loop", program: bytes, fields: List[bytes]) -> None:
+        generation, python, folder, environment, session_folder, stub, link = fields
+        self.generation = generation
+        self.cell: Optional[Cell] = None
+        self.deadline: Optional[float] = time.monotonic() + START_LIMIT
+        self._loop = loop
+        self._ready = False
+        self._ending = False
+        self._terminating = False
+        self._main = 0
+        self._status = b""
+        self._detail = b""
+        self._reader = wire.Reader()
+        self._outbox = bytearray()
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        quiet = processes.null()
+        try:
+            self._tree = processes.spawn(
+                [python, b"-c", _LOADER, b"%d" % theirs.fileno()],
+                wire.unpack_variables(environment),
+                folder,
+                (quiet, quiet, quiet),
+                keep=(theirs.fileno(),),
+            )
+        finally:
+            theirs.close()
+            os.close(quiet)
+        self._channel.setblocking(False)
+        loop.watch(self._tree.control.fileno(), self._event)
+        loop.watch(self._channel.fileno(), self._readable)
+        # Compiled here while the interpreter over there starts.
+        self._send_program(program, python)
+        stub_code = marshal.dumps(compile(stub, os.fsdecode(session_folder) + "/lib/hermes_tools.py", "exec", 0, True))
+        same = b"1" if _same_interpreter(python) else b""
+        self._send(wire.pack(b"B", session_folder, stub, stub_code if same else b"", link, folder))
+
+    def run(self, cell: Cell, message: List[bytes]) -> None:
+        """Hands a cell over: its text, and the writing ends of its pipes."""
+        self.cell = cell
+        packed = wire.pack(b"C", cell.number, *message)
+        # The pipes travel with the first byte; the kernel's channel is idle, so it fits.
+        ends = array.array("i", [cell.out.write_end, cell.err.write_end])
+        try:
+            sent = self._channel.sendmsg([packed[:65536]], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, ends.tobytes())])
+        except OSError:
+            sent = len(packed)  # the channel's end shows in `_readable`
+        cell.out.close_write_end()
+        cell.err.close_write_end()
+        if sent < len(packed):
+            self._send(packed[sent:])
+
+    def stop(self, why: bytes, at_once: bool) -> None:
+        """Ends the running cell, and the kernel with it."""
+        if self.cell is not None and self.cell.judged(why):
+            self._ending = self._terminating = True
+            self._tree.terminate()
+        if at_once:
+            self._tree.kill()
+
+    def end(self) -> None:
+        """Ends an idle kernel: exit handlers first, then everything below it."""
+        self._ending = True
+        self.deadline = time.monotonic() + EXIT_LIMIT
+        self._close_channel()
+
+    def expired(self) -> None:
+        """The deadline of the kernel itself has come: it did not start, or did not leave."""
+        self.deadline = None
+        if not self._ready:
+            self._detail = b"it did not get ready within %d s" % START_LIMIT
+        self._tree.kill()
+
+    def _send_program(self, program: bytes, python: bytes) -> None:
+        if _same_interpreter(python):
+            kind, body = b"M", marshal.dumps(compile(program, "<talaria kernel>", "exec", 0, True))
+        else:
+            kind, body = b"S", program
+        self._send(kind + b"%08d" % len(body) + body)
+
+    def _send(self, data: bytes) -> None:
+        self._outbox += data
+        self._flush()
+
+    def _flush(self) -> None:
+        try:
+            while self._outbox:
+                sent = self._channel.send(self._outbox[:65536])
+                del self._outbox[:sent]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._outbox.clear()
+        if self._channel.fileno() >= 0:
+            self._loop.watch_writable(self._channel.fileno(), bool(self._outbox), self._flush)
+
+    def _readable(self) -> None:
+        while self._channel.fileno() >= 0:
+            try:
+                data = self._channel.recv(65536)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            try:
+                for kind, fields in self._reader.feed(data):
+                    self._said(kind, fields)
+            except ValueError:
+                data = b""
+            if not data:
+                self._channel_closed()
+
+    def _channel_closed(self) -> None:
+        if self._channel.fileno() >= 0:
+            self._close_channel()
+            if not self._ending:
+                if self.cell is not None and self.cell.judged(b"gone"):
+                    self._detail = b"the kernel's own channel was closed"
+                # It may just be on its way out: its status says more than our signal would.
+                self.deadline = time.monotonic() + EXIT_LIMIT
+
+    def _close_channel(self) -> None:
+        if self._channel.fileno() >= 0:
+            self._loop.unwatch(self._channel.fileno())
+            self._channel.close()
+
+    def _said(self, kind: bytes, fields: List[bytes]) -> None:
+        if kind == b"R" and not self._ready:
+            self._ready = True
+            self.deadline = None
+            self._loop.send(b"R", self.generation, *fields)
+        elif kind == b"D" and self.cell is not None and fields and fields[0] == self.cell.number:
+            cell = self.cell
+            if cell.judged(b"done"):
+                self.cell = None
+                cell.finish(b"", b"", fields[1:])
+
+    def _event(self) -> None:
+        kind, text = self._tree.receive()
+        if kind == "main":
+            self._main = int(text)
+        elif kind == "failed":
+            self._detail = text
+        elif kind == "status":
+            self._status = text
+            self._readable()  # what it said last may still be in the channel
+            if self.cell is not None:
+                self.cell.judged(b"gone")
+            if not self._terminating:
+                self._tree.kill()
+        elif kind == "gone":
+            if not self._status and self._main:
+                processes.kill_tree(self._main)
+                self._status = b"9"
+                self._detail = self._detail or b"the process that watched the kernel was killed"
+            self._gone()
+
+    def _gone(self) -> None:
+        self._close_channel()
+        self._loop.unwatch(self._tree.control.fileno())
+        self._tree.control.close()
+        self.deadline = None
+        cell, self.cell = self.cell, None
+        self._loop.kernel_gone(self)
+        if cell is not None:
+            cell.finish(self._status, self._detail, [])
+        elif not self._ready:
+            self._loop.send(b"F", self.generation, self._status, self._detail)
+        else:
+            left = len(processes.descendants(os.getpid()))
+            self._loop.send(b"L", self.generation, self._status, self._detail, wire.number(left))
+
+
+class OneShot:
+    """A cell as a standalone script: no channel, its result in a file."""
+
+    def __init__(self, loop: "Loop", program: bytes, cell: Cell, fields: List[bytes], message: List[bytes]) -> None:
+        generation, python, folder, environment, session_folder, stub, link = fields
+        self.cell: Optional[Cell] = cell
+        self.generation = generation
+        self.deadline: Optional[float] = None
+        self._loop = loop
+        self._main = 0
+        self._status = b""
+        self._detail = b""
+        self._base = session_folder + b"/once-" + cell.number
+        write_private(self._base + b".kernel", program)
+        write_private(
+            self._base + b".cell",
+            wire.pack(b"B", session_folder, stub, b"", link, folder) + wire.pack(b"C", cell.number, *message),
+        )
+        quiet = processes.null()
+        try:
+            self._tree = processes.spawn(
+                [python, b"-c", _ONCE_LOADER, self._base],
+                wire.unpack_variables(environment),
+                folder,
+                (quiet, cell.out.write_end, cell.err.write_end),
+            )
+        finally:
+            os.close(quiet)
+            cell.out.close_write_end()
+            cell.err.close_write_end()
+        loop.watch(self._tree.control.fileno(), self._event)
+
+    def stop(self, why: bytes, at_once: bool) -> None:
+        """Ends the script."""
+        if self.cell is not None and self.cell.judged(why):
+            self._tree.terminate()
+        if at_once:
+            self._tree.kill()
+
+    def end(self) -> None:
+        """Ends what is left of it."""
+        self._tree.kill()
+
+    def expired(self) -> None:
+        """A standalone script has no deadline but its cell's."""
+
+    def _event(self) -> None:
+        kind, text = self._tree.receive()
+        if kind == "main":
+            self._main = int(text)
+        elif kind == "failed":
+            self._detail = text
+        elif kind == "status":
+            self._status = text
+            if self.cell is not None:
+                self.cell.judged(b"done")
+            self._tree.kill()
+        elif kind == "gone":
+            if not self._status and self._main:
+                processes.kill_tree(self._main)
+                self._status = b"9"
+            self._gone()
+
+    def _gone(self) -> None:
+        self._loop.unwatch(self._tree.control.fileno())
+        self._tree.control.close()
+        result: List[bytes] = []
+        try:
+            with open(self._base + b".result", "rb") as file:
+                for _, result in wire.Reader().feed(file.read()):
+                    result = result[1:]
+        except (OSError, ValueError):
+            pass
+        for suffix in (b".kernel", b".cell", b".result"):
+            try:
+                os.unlink(self._base + suffix)
+            except OSError:
+                pass
+        cell, self.cell = self.cell, None
+        self._loop.kernel_gone(self)
+        if cell is not None:
+            if cell.why == b"done" and not result:
+                cell.why = b"gone"
+            cell.finish(self._status, self._detail, result)
+
+
+def _same_interpreter(python: bytes) -> bool:
+    return python == os.fsencode(sys.executable)

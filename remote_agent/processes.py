@@ -1,0 +1,345 @@
+"""Process trees: what is below a process, how it is killed, and the reaper that keeps a tree together.
+
+A reaper is a small fork between the supervisor and one main process (the kernel, or a job's shell).
+It is a subreaper, so whatever the main process starts stays below it, also after ``setsid`` and a
+double fork: "kill it" means everything below the reaper.
+"""
+
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
+
+#: Seconds between SIGTERM and SIGKILL.
+GRACE = 5.0
+#: Seconds after which a kill walk gives up on processes that do not die (uninterruptible sleep).
+WALK_LIMIT = 10.0
+
+#: More than a supervisor ever holds open.
+_MAX_DESCRIPTORS = 4096
+
+_PR_SET_DUMPABLE = 4
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def _load_prctl() -> Optional[Callable[..., int]]:
+    # `_ctypes` alone costs a quarter of `ctypes`; every start of a session pays for it.
+    try:
+        ctypes: Any = __import__("_ctypes")
+
+        class CInt(ctypes._SimpleCData):  # type: ignore[misc]
+            _type_ = "i"
+
+        class Function(ctypes.CFuncPtr):  # type: ignore[misc]
+            _flags_ = 1  # FUNCFLAG_CDECL
+            _restype_ = CInt
+
+        return Function(ctypes.dlsym(ctypes.dlopen(None, 0), "prctl"))
+    except Exception:
+        try:
+            prctl: Callable[..., int] = __import__("ctypes").CDLL(None).prctl
+            return prctl
+        except Exception:
+            return None
+
+
+_prctl = _load_prctl()
+
+
+def become_subreaper() -> None:
+    """Makes orphans among the descendants climb to this process instead of to PID 1."""
+    if _prctl is not None:
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def forbid_inspection() -> None:
+    """Hides memory and environment of this process from other processes of the same user."""
+    if _prctl is not None:
+        _prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def ignore_signals() -> None:
+    """A cell may signal whatever runs as its user; only SIGKILL and SIGSTOP get through to us."""
+    for number in range(1, signal.NSIG):
+        if number not in (signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD):
+            try:
+                signal.signal(number, signal.SIG_IGN)
+            except (OSError, ValueError):
+                pass
+
+
+def _default_signals() -> None:
+    for number in range(1, signal.NSIG):
+        try:
+            if signal.getsignal(number) is not signal.SIG_DFL:
+                signal.signal(number, signal.SIG_DFL)
+        except (OSError, ValueError):
+            pass
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def descendants(root: int) -> List[int]:
+    """All living processes below ``root``, parents before children."""
+    below: Dict[int, List[int]] = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open("/proc/" + entry + "/stat", "rb") as file:
+                fields = file.read().rsplit(b")", 1)[1].split()
+        except (OSError, IndexError):
+            continue
+        if fields[0] not in (b"Z", b"X"):
+            below.setdefault(int(fields[1]), []).append(int(entry))
+    found: List[int] = []
+    queue = [root]
+    while queue:
+        children = below.get(queue.pop(), ())
+        found.extend(children)
+        queue.extend(children)
+    return found
+
+
+def signal_all(pids: Sequence[int], number: int) -> None:
+    """Signals each process that still exists."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except OSError:
+            pass
+
+
+def reap() -> List[Tuple[int, int]]:
+    """Collects every child that has ended: (pid, wait status)."""
+    ended: List[Tuple[int, int]] = []
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if pid == 0:
+            return ended
+        ended.append((pid, status))
+
+
+def kill_below(root: int) -> bool:
+    """Kills everything below ``root`` (this process or one above nothing of ours); True when nothing is left.
+
+    Stopped first and killed after, so that a fork bomb stands still while it is taken down.
+    """
+    deadline = time.monotonic() + WALK_LIMIT
+    pause = 0.001
+    while True:
+        pids = descendants(root)
+        if not pids:
+            return True
+        if time.monotonic() > deadline:
+            return False
+        signal_all(pids, signal.SIGSTOP)
+        signal_all(pids, signal.SIGKILL)
+        if root == os.getpid():
+            reap()
+        time.sleep(pause)
+        pause = min(pause * 2, 0.02)
+
+
+def kill_tree(pid: int) -> None:
+    """Kills a process that is no child of a reaper any more, and everything below it."""
+    signal_all([pid], signal.SIGSTOP)
+    kill_below(pid)
+    signal_all([pid], signal.SIGKILL)
+
+
+_EVENTS = {b"P": "main", b"S": "status", b"E": "failed"}
+
+
+class Tree:
+    """The supervisor's view of a reaper and what is below it.
+
+    ``control`` becomes readable when there is an event.
+    """
+
+    def __init__(self, pid: int, control: socket.socket) -> None:
+        self.pid = pid
+        self.control = control
+
+    def terminate(self) -> None:
+        """SIGTERM to everything, SIGKILL after the grace."""
+        self._order(b"t")
+
+    def kill(self) -> None:
+        """SIGKILL to everything."""
+        self._order(b"k")
+
+    def receive(self) -> Tuple[str, bytes]:
+        """The next event: ``main`` pid, ``status``, ``failed`` text, ``gone``, or ``none`` for now."""
+        try:
+            event = self.control.recv(4096)
+        except BlockingIOError:
+            return "none", b""
+        except OSError:
+            return "gone", b""
+        return _EVENTS.get(event[:1], "gone"), event[1:]
+
+    def _order(self, order: bytes) -> None:
+        try:
+            self.control.send(order)
+        except OSError:
+            pass  # the reaper is gone, so is its tree
+
+
+def spawn(
+    argv: Sequence[bytes],
+    environment: Mapping[bytes, bytes],
+    folder: bytes,
+    stdio: Tuple[int, int, int],
+    keep: Sequence[int] = (),
+    outlived: bool = False,
+) -> Tree:
+    """Starts ``argv`` under a reaper of its own, in its own process session.
+
+    ``keep`` are descriptors that the main process inherits under the same numbers. With ``outlived``
+    the reaper leaves when its main process has ended, and what that left in the background climbs to
+    the supervisor; otherwise it stays until it is told to end the tree.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid:
+        theirs.close()
+        ours.setblocking(False)
+        return Tree(pid, ours)
+    try:
+        ours.close()
+        os.setsid()
+        become_subreaper()
+        main = os.fork()
+        if main == 0:
+            _become(argv, environment, folder, stdio, keep, theirs)
+        theirs.send(b"P%d" % main)
+        _close_all_but(theirs.fileno())
+        _Reaper(main, theirs, outlived).run()
+    finally:
+        os._exit(0)
+
+
+def _become(
+    argv: Sequence[bytes],
+    environment: Mapping[bytes, bytes],
+    folder: bytes,
+    stdio: Tuple[int, int, int],
+    keep: Sequence[int],
+    control: socket.socket,
+) -> NoReturn:
+    try:
+        os.setsid()
+        # Above the standard three first: a pipe end may itself be 0, 1 or 2.
+        lifted = [os.dup(fd) for fd in stdio]
+        for target, fd in enumerate(lifted):
+            os.dup2(fd, target)
+        for fd in keep:
+            os.set_inheritable(fd, True)
+        _default_signals()
+        try:
+            os.chdir(folder)
+        except OSError as error:
+            text = "the working directory cannot be entered: %s" % error.strerror
+            raise OSError(error.errno, text, os.fsdecode(folder)) from None
+        os.execve(argv[0], list(argv), environment)
+    except OSError as error:
+        control.send(b"E" + str(error).encode("utf-8", "backslashreplace"))
+    finally:
+        os._exit(127)
+
+
+def _close_all_but(*keep: int) -> None:
+    low = 0
+    for fd in sorted(keep):
+        os.closerange(low, fd)
+        low = fd + 1
+    # The list in /proc is closed to a process that forbids inspection.
+    os.closerange(low, _MAX_DESCRIPTORS)
+
+
+class _Reaper:
+    def __init__(self, main: int, control: socket.socket, outlived: bool) -> None:
+        self.main = main
+        self.control = control
+        self.outlived = outlived
+        self.deadline: Optional[float] = None
+
+    def run(self) -> None:
+        wake, waker = os.pipe()
+        os.set_blocking(wake, False)
+        os.set_blocking(waker, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        poll = select.poll()
+        poll.register(wake, select.POLLIN)
+        poll.register(self.control, select.POLLIN)
+        while True:
+            for pid, status in reap():
+                if pid == self.main:
+                    self.control.send(b"S%d" % status)
+                    if self.outlived and self.deadline is None:
+                        return
+            if self.deadline is not None:
+                if not descendants(os.getpid()):
+                    return
+                if time.monotonic() >= self.deadline:
+                    kill_below(os.getpid())
+                    for pid, status in reap():
+                        if pid == self.main:
+                            self.control.send(b"S%d" % status)
+                    return
+            for fd, _ in poll.poll(None if self.deadline is None else 20):
+                if fd == wake:
+                    drain(wake)
+                else:
+                    self._order(self.control.recv(1))
+
+    def _order(self, order: bytes) -> None:
+        now = time.monotonic()
+        if order == b"t":
+            if self.deadline is None:
+                try:
+                    os.killpg(self.main, signal.SIGTERM)
+                except OSError:
+                    pass
+                pids = descendants(os.getpid())
+                signal_all([pid for pid in pids if not _in_group(pid, self.main)], signal.SIGTERM)
+                signal_all(pids, signal.SIGCONT)
+                self.deadline = now + GRACE
+        else:  # "k", or the supervisor is gone
+            self.deadline = now
+
+
+def _in_group(pid: int, group: int) -> bool:
+    try:
+        return os.getpgid(pid) == group
+    except OSError:
+        return False
+
+
+def drain(fd: int) -> None:
+    """Empties a wake-up pipe."""
+    try:
+        os.read(fd, 4096)
+    except BlockingIOError:
+        pass
+
+
+def null() -> int:
+    """A descriptor on /dev/null, open for both directions."""
+    return os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+
+
+def report(text: str) -> None:
+    """One line for the broker's log."""
+    try:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        pass

@@ -1,0 +1,70 @@
+//! This machine.
+
+use std::process::Stdio;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::process::Child;
+use tokio_util::sync::CancellationToken;
+
+use super::{Backend, BackendError, Command, Process, ProcessEnd, ProcessWait, Target};
+
+/// The backend of the target `local`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Local;
+
+#[async_trait]
+impl Backend for Local {
+    async fn open(&self, _cancel: &CancellationToken) -> Result<Arc<dyn Target>, BackendError> {
+        Ok(Arc::new(Self))
+    }
+}
+
+#[async_trait]
+impl Target for Local {
+    async fn spawn(&self, command: Command) -> Result<Process, BackendError> {
+        let failed = |reason: String| BackendError::Command {
+            target: "local".to_owned(),
+            program: command.program.to_string_lossy().into_owned(),
+            reason,
+        };
+        let mut builder = tokio::process::Command::new(&command.program);
+        builder
+            .args(&command.arguments)
+            .env_clear()
+            .envs(&command.environment)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        if let Some(folder) = &command.folder {
+            builder.current_dir(folder);
+        }
+        let mut child = builder.spawn().map_err(|error| failed(error.to_string()))?;
+        match (child.stdin.take(), child.stdout.take(), child.stderr.take()) {
+            (Some(stdin), Some(stdout), Some(stderr)) => Ok(Process {
+                stdin: Box::new(stdin),
+                stdout: Box::new(stdout),
+                stderr: Box::new(stderr),
+                end: Box::new(LocalEnd(child)),
+            }),
+            _ => Err(failed("its standard streams could not be opened".to_owned())),
+        }
+    }
+}
+
+struct LocalEnd(Child);
+
+#[async_trait]
+impl ProcessWait for LocalEnd {
+    async fn wait(&mut self) -> ProcessEnd {
+        use std::os::unix::process::ExitStatusExt;
+        match self.0.wait().await {
+            Ok(status) => match (status.code(), status.signal()) {
+                (Some(code), _) => ProcessEnd::Code(code),
+                (None, Some(signal)) => ProcessEnd::Signal(signal),
+                (None, None) => ProcessEnd::Lost,
+            },
+            Err(_) => ProcessEnd::Lost,
+        }
+    }
+}

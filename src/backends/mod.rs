@@ -1,0 +1,108 @@
+//! How a process starts on a target. A backend knows only that; it has never heard of Python,
+//! cells or tools.
+
+pub mod local;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
+
+/// Why a backend could not do what it was asked. The kinds are apart because the broker treats them
+/// differently.
+#[derive(Debug, thiserror::Error)]
+pub enum BackendError {
+    /// The target cannot be reached now; it may be later.
+    #[error("target {target} cannot be reached: {reason}")]
+    Unreachable {
+        /// The target as the user wrote it.
+        target: String,
+        /// What was seen.
+        reason: String,
+    },
+    /// The target refuses, and will again.
+    #[error("target {target} refuses: {reason}")]
+    Refused {
+        /// The target as the user wrote it.
+        target: String,
+        /// What was seen.
+        reason: String,
+    },
+    /// A command could not be started there.
+    #[error("{program} cannot be started on {target}: {reason}")]
+    Command {
+        /// The target as the user wrote it.
+        target: String,
+        /// The program.
+        program: String,
+        /// What was seen.
+        reason: String,
+    },
+}
+
+/// A command to be started on a target.
+#[derive(Clone, Debug)]
+pub struct Command {
+    /// The program: an absolute path, or a name to be found on the target's `PATH`.
+    pub program: OsString,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// Its whole environment.
+    pub environment: BTreeMap<OsString, OsString>,
+    /// Where it starts.
+    pub folder: Option<PathBuf>,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessEnd {
+    /// With an exit code.
+    Code(i32),
+    /// By a signal.
+    Signal(i32),
+    /// Nobody knows: the connection to it was lost.
+    Lost,
+}
+
+/// Waits for the end of a process.
+#[async_trait]
+pub trait ProcessWait: Send {
+    /// Returns when it has ended.
+    async fn wait(&mut self) -> ProcessEnd;
+}
+
+/// A process on a target. Its standard streams are open until they are dropped.
+pub struct Process {
+    /// Its standard input.
+    pub stdin: Box<dyn AsyncWrite + Send + Unpin>,
+    /// Its standard output.
+    pub stdout: Box<dyn AsyncRead + Send + Unpin>,
+    /// Its standard error.
+    pub stderr: Box<dyn AsyncRead + Send + Unpin>,
+    /// Its end.
+    pub end: Box<dyn ProcessWait>,
+}
+
+/// A place where processes start: this host, a container, an SSH session, a sandbox.
+#[async_trait]
+pub trait Target: Send + Sync {
+    /// Starts a process.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    async fn spawn(&self, command: Command) -> Result<Process, BackendError>;
+}
+
+/// A recipe for a target; cheap to hold.
+#[async_trait]
+pub trait Backend: Send + Sync {
+    /// Reaches the target.
+    ///
+    /// # Errors
+    /// When that fails or is cancelled.
+    async fn open(&self, cancel: &CancellationToken) -> Result<Arc<dyn Target>, BackendError>;
+}

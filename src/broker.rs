@@ -1,0 +1,45 @@
+//! The broker: sessions, and the kernels that they share a limit for.
+
+use std::sync::Arc;
+
+use crate::session::{Session, SessionError, SessionOptions, Slots};
+
+/// Opens sessions and keeps the number of their kernels within a limit.
+pub struct Broker {
+    slots: Arc<Slots>,
+    reaper: tokio::task::JoinHandle<()>,
+}
+
+impl Broker {
+    /// A broker that keeps at most `max_session_kernels` kernels alive. Must be called within a
+    /// tokio runtime.
+    #[must_use]
+    pub fn new(max_session_kernels: usize) -> Self {
+        let slots = Arc::new(Slots::new(max_session_kernels));
+        let reaper = tokio::spawn(Slots::reap_idle(Arc::downgrade(&slots)));
+        Self { slots, reaper }
+    }
+
+    /// Opens a session. Nothing is started before its first cell.
+    ///
+    /// # Errors
+    /// When the tools of its host cannot be offered to scripts.
+    pub fn open(&self, options: SessionOptions) -> Result<Session, SessionError> {
+        let session = Session::new(options, self.slots.clone())?;
+        self.slots.add(&session.inner);
+        Ok(session)
+    }
+
+    /// Ends all sessions. Waits for cells that run; cancel those first.
+    pub async fn close(&self) {
+        for inner in self.slots.all() {
+            Session { inner }.close().await;
+        }
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        self.reaper.abort();
+    }
+}

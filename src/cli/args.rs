@@ -1,0 +1,138 @@
+//! What the command line takes.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use talaria_broker::config::Mode;
+use talaria_broker::limits::parse_duration;
+
+/// Runs Python scripts that call an agent's tools.
+#[derive(Parser)]
+#[command(name = "talaria", version, about, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// Taken by every verb.
+#[derive(Args)]
+pub(crate) struct Global {
+    /// Configuration file to read instead of the first one found
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Log to stderr what happens (-vv: in detail)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Log to a file instead
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) log_file: Option<PathBuf>,
+}
+
+/// What to do.
+#[derive(Subcommand)]
+pub(crate) enum Verb {
+    /// Run scripts as cells of one session
+    Run(Box<Run>),
+    /// Say what works here and what does not, and the fix
+    Doctor(Doctor),
+    /// Print the tool's schema for a model
+    Schema(Schema),
+    /// Print the configuration that is in force, and where each value came from
+    Config(ConfigVerb),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Run scripts as cells of one session, in order, stopping at the first that fails.
+#[derive(Args)]
+pub(crate) struct Run {
+    /// Where it runs: local, or a name from the configuration
+    #[arg(long, value_name = "TARGET")]
+    pub(crate) on: Option<String>,
+    /// project: the working directory and its interpreter; strict: a private folder, a fixed interpreter
+    #[arg(long, value_parser = mode)]
+    pub(crate) mode: Option<Mode>,
+    /// Time that each script may run: 300, 90s, 5m, 8h
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+    /// Tool calls that each script may make
+    #[arg(long, value_name = "N")]
+    pub(crate) max_tool_calls: Option<u64>,
+    /// Tools that scripts may call (all that are enabled, if not given)
+    #[arg(long, value_name = "TOOL,...", value_delimiter = ',')]
+    pub(crate) allow: Option<Vec<String>>,
+    /// Working directory of the session
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// Interpreter to use
+    #[arg(long, value_name = "PYTHON")]
+    pub(crate) python: Option<PathBuf>,
+    /// Variable that scripts get: by name from here, or with a value
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    pub(crate) env: Vec<String>,
+    /// Print one outcome per script as a line of JSON, and nothing else
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Go on after a script that failed
+    #[arg(long)]
+    pub(crate) keep_going: bool,
+    /// Code to run, before the scripts
+    #[arg(short, value_name = "CODE")]
+    pub(crate) code: Vec<String>,
+    /// Scripts to run; - is standard input
+    #[arg(value_name = "SCRIPT")]
+    pub(crate) scripts: Vec<PathBuf>,
+    /// Arguments of the scripts: their sys.argv[1:]
+    #[arg(last = true, value_name = "ARGS")]
+    pub(crate) arguments: Vec<OsString>,
+}
+
+/// Check this machine.
+#[derive(Args)]
+pub(crate) struct Doctor {
+    /// The target to try
+    #[arg(value_name = "TARGET", default_value = "local")]
+    pub(crate) target: String,
+}
+
+/// Print the schema of `execute_code`.
+#[derive(Args)]
+pub(crate) struct Schema {
+    /// The form
+    #[arg(long, value_enum, default_value_t = SchemaFormat::Mcp)]
+    pub(crate) format: SchemaFormat,
+}
+
+/// Forms of a tool's schema.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum SchemaFormat {
+    /// Model Context Protocol
+    Mcp,
+    /// `OpenAI` function calling
+    Openai,
+    /// Anthropic tool use
+    Anthropic,
+}
+
+/// Print the configuration.
+#[derive(Args)]
+pub(crate) struct ConfigVerb {
+    /// Print a file with every key and its default instead
+    #[arg(long)]
+    pub(crate) template: bool,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|error| error.to_string())
+}
+
+fn mode(text: &str) -> Result<Mode, String> {
+    text.parse().map_err(|error| format!("{error}"))
+}

@@ -1,0 +1,154 @@
+//! `talaria doctor`: what works here, what does not, and the fix.
+
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use talaria_broker::broker::Broker;
+use talaria_broker::config::Flags;
+use talaria_broker::environment::Environment;
+use talaria_broker::outcome::{Outcome, Status};
+use talaria_broker::session::{Cell, SessionOptions};
+
+use super::args::{Doctor, Global};
+use super::{UsageError, exit};
+
+/// Rounds of which the middle one is reported.
+const ROUNDS: usize = 21;
+
+/// Measures calls inside one cell, so that only the call is timed.
+const CALLS: &str = "
+import time, hermes_tools
+def once():
+    began = time.perf_counter()
+    hermes_tools._call('doctor_probe', {})
+    return time.perf_counter() - began
+once()
+print(sorted(once() for _ in range(101))[50])
+";
+
+pub(super) fn run(verb: &Doctor, global: &Global, environment: &Environment) -> anyhow::Result<u8> {
+    let mut report = Report::default();
+    report.line("talaria", env!("CARGO_PKG_VERSION"));
+    let flags = Flags {
+        target: Some(verb.target.clone()),
+        ..Flags::default()
+    };
+    let config = super::load(global, environment, flags)?;
+    match &config.file {
+        Some(file) => report.line("configuration", &file.display().to_string()),
+        None => report.line(
+            "configuration",
+            "none found; defaults are in force (talaria config --template prints a file)",
+        ),
+    }
+    let resolved = match config.resolve(&config.target) {
+        Ok(resolved) => resolved,
+        Err(error) => {
+            report.fault("target", &error.to_string());
+            return Ok(report.print());
+        }
+    };
+    let options =
+        SessionOptions::from_config(&config, &resolved, environment).map_err(|error| UsageError(error.to_string()))?;
+    report.line("target", &options.target);
+    report.line("working directory", &options.cwd.display().to_string());
+    withheld(&mut report, &options);
+    super::runtime()?.block_on(measure(&mut report, options));
+    Ok(report.print())
+}
+
+fn withheld(report: &mut Report, options: &SessionOptions) {
+    let built = options.environment.cell_environment(&options.passes);
+    for refusal in &built.refused {
+        report.fault("environment", refusal);
+    }
+    let mut text = String::new();
+    for one in &built.withheld {
+        let _ = write!(text, "\n    {} ({})", one.name.to_string_lossy(), one.reason);
+    }
+    let text = if text.is_empty() { "none".to_owned() } else { text };
+    report.line("variables that scripts do not get", &text);
+}
+
+async fn measure(report: &mut Report, options: SessionOptions) {
+    let broker = Broker::new(1);
+    let session = match broker.open(options) {
+        Ok(session) => session,
+        Err(error) => return report.fault("session", &error.to_string()),
+    };
+    let began = Instant::now();
+    let first = session.execute(Cell::new("pass")).await;
+    let cold = began.elapsed();
+    if !passed(report, "first cell", &first) {
+        broker.close().await;
+        return;
+    }
+    if let Some(kernel) = &first.kernel {
+        report.line("python", &kernel.python);
+        report.line("transport", &kernel.transport);
+    }
+    if let Some(notice) = &first.notice {
+        report.fault("kernel", notice);
+    }
+    report.line("first cell from nothing", &milliseconds(cold));
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        let began = Instant::now();
+        session.execute(Cell::new("pass")).await;
+        rounds.push(began.elapsed());
+    }
+    rounds.sort();
+    report.line("cell round trip", &milliseconds(rounds[ROUNDS / 2]));
+    let calls = session.execute(Cell::new(CALLS)).await;
+    if passed(report, "tool call", &calls)
+        && let Ok(seconds) = calls.output.trim().parse::<f64>()
+    {
+        report.line(
+            "tool call round trip (refused at the gate)",
+            &milliseconds(Duration::from_secs_f64(seconds)),
+        );
+    }
+    let command = session
+        .execute(Cell::new(
+            "from hermes_tools import terminal\nr = terminal('true')\nassert r['exit_code'] == 0, r",
+        ))
+        .await;
+    if passed(report, "terminal", &command) {
+        report.line("terminal", "works");
+    }
+    broker.close().await;
+}
+
+fn passed(report: &mut Report, what: &str, outcome: &Outcome) -> bool {
+    if outcome.status == Status::Success {
+        return true;
+    }
+    report.fault(what, outcome.error.as_deref().unwrap_or("failed"));
+    false
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{:.3} ms", time.as_secs_f64() * 1e3)
+}
+
+#[derive(Default)]
+struct Report {
+    text: String,
+    faults: usize,
+}
+
+impl Report {
+    fn line(&mut self, what: &str, found: &str) {
+        let _ = writeln!(self.text, "ok    {what}: {found}");
+    }
+
+    fn fault(&mut self, what: &str, found: &str) {
+        self.faults += 1;
+        let _ = writeln!(self.text, "FAIL  {what}: {found}");
+    }
+
+    fn print(&self) -> u8 {
+        super::print(&self.text);
+        if self.faults == 0 { 0 } else { exit::BROKER }
+    }
+}

@@ -1,0 +1,19 @@
+//! Exit codes of the command line.
+
+use talaria_broker::outcome::{Outcome, Status};
+
+/// The command line is wrong.
+pub(crate) const USAGE: u8 = 2;
+/// The broker or the target failed; no script is to blame.
+pub(crate) const BROKER: u8 = 125;
+
+/// The exit code for an outcome.
+pub(crate) fn of_outcome(outcome: &Outcome) -> u8 {
+    match (outcome.status, outcome.exit_code) {
+        (Status::Success, _) => 0,
+        (Status::Timeout, _) => 124,
+        (Status::Interrupted, _) => 130,
+        (Status::Error, None) => BROKER,
+        (Status::Error, Some(code)) => u8::try_from(code & 0xff).ok().filter(|code| *code != 0).unwrap_or(1),
+    }
+}

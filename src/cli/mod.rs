@@ -1,0 +1,123 @@
+//! The command line: one file per verb, no logic of its own.
+
+pub(crate) mod args;
+mod completions;
+mod config;
+mod doctor;
+mod exit;
+mod run;
+mod schema;
+mod stream;
+
+use std::io::Write;
+
+use anyhow::Context;
+use clap::Parser;
+use talaria_broker::config::{Config, Flags, Sources};
+use talaria_broker::environment::Environment;
+use tracing_subscriber::EnvFilter;
+
+use args::{Cli, Global, Verb};
+
+/// Runs the command line; the exit code.
+pub(crate) fn main(environment: &Environment) -> u8 {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version come this way too, to stdout and with 0.
+            let _ = error.print();
+            return u8::try_from(error.exit_code()).unwrap_or(exit::USAGE);
+        }
+    };
+    if let Err(error) = log(&cli.global, environment) {
+        return fail(&error, exit::USAGE);
+    }
+    let global = &cli.global;
+    let result = match cli.verb {
+        Verb::Run(verb) => run::run(&verb, global, environment),
+        Verb::Doctor(doctor) => doctor::run(&doctor, global, environment),
+        Verb::Schema(schema) => schema::run(&schema, global, environment),
+        Verb::Config(verb) => config::run(&verb, global, environment),
+        Verb::Completions { shell } => completions::run(shell),
+    };
+    result.unwrap_or_else(|error| {
+        let usage = error.downcast_ref::<UsageError>().is_some();
+        fail(&error, if usage { exit::USAGE } else { exit::BROKER })
+    })
+}
+
+/// What the user must change about the command line or the configuration.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct UsageError(pub(crate) String);
+
+fn fail(error: &anyhow::Error, code: u8) -> u8 {
+    say(&format!("error: {error:#}"));
+    code
+}
+
+/// A line on stderr; one that cannot be written is nobody's to read.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// A line on stdout. A reader that has gone ends the verb quietly.
+pub(crate) fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+fn log(global: &Global, environment: &Environment) -> anyhow::Result<()> {
+    let level = match global.verbose {
+        0 => "warn",
+        1 => "info,talaria_broker=debug",
+        _ => "trace",
+    };
+    let asked = environment.filled("TALARIA_LOG").and_then(std::ffi::OsStr::to_str);
+    let filter = match asked {
+        Some(asked) if global.verbose == 0 => EnvFilter::try_new(asked).map_err(|error| {
+            UsageError(format!(
+                "TALARIA_LOG cannot be read ({error}); write for instance debug"
+            ))
+        })?,
+        _ => EnvFilter::new(level),
+    };
+    let builder = tracing_subscriber::fmt().with_env_filter(filter);
+    match &global.log_file {
+        None => builder.with_writer(std::io::stderr).with_ansi(false).init(),
+        Some(path) => {
+            use std::os::unix::fs::OpenOptionsExt;
+            let file = std::fs::OpenOptions::new()
+                .create(true)
+                .append(true)
+                .mode(0o600)
+                .open(path)
+                .with_context(|| format!("the log file {} cannot be opened", path.display()))?;
+            builder.with_writer(std::sync::Mutex::new(file)).with_ansi(false).init();
+        }
+    }
+    Ok(())
+}
+
+/// The configuration in force, with its warnings said.
+fn load(global: &Global, environment: &Environment, flags: Flags) -> anyhow::Result<Config> {
+    let sources = Sources {
+        file: global.config.clone(),
+        environment: environment.clone(),
+        flags,
+    };
+    let config = Config::load(&sources).map_err(|error| UsageError(error.to_string()))?;
+    for warning in &config.warnings {
+        say(&format!("warning: {warning}"));
+    }
+    Ok(config)
+}
+
+/// A runtime for verbs that run scripts.
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_all()
+        .build()
+        .context("the runtime cannot be started")
+}

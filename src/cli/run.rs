@@ -1,0 +1,208 @@
+//! `talaria run`
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{IsTerminal, Read};
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+
+use anyhow::anyhow;
+use talaria_broker::broker::Broker;
+use talaria_broker::config::Flags;
+use talaria_broker::environment::Environment;
+use talaria_broker::outcome::{Outcome, Status};
+use talaria_broker::session::{Cancel, Cell, Session, SessionOptions};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::args::{Global, Run};
+use super::stream::Terminal;
+use super::{UsageError, exit, say};
+
+pub(super) fn run(verb: &Run, global: &Global, environment: &Environment) -> anyhow::Result<u8> {
+    let cells = cells(verb)?;
+    let flags = Flags {
+        target: verb.on.clone(),
+        mode: verb.mode,
+        timeout: verb.timeout,
+        max_tool_calls: verb.max_tool_calls,
+        cwd: verb.cwd.clone(),
+        python: verb.python.clone(),
+    };
+    let config = super::load(global, environment, flags)?;
+    let resolved = match config.resolve(&config.target) {
+        Ok(resolved) => resolved,
+        Err(error) => {
+            return Ok(unreachable(
+                verb,
+                config.target.as_str(),
+                &error.to_string(),
+                cells.len(),
+            ));
+        }
+    };
+    let mut options =
+        SessionOptions::from_config(&config, &resolved, environment).map_err(|error| UsageError(error.to_string()))?;
+    options.passes.session_passthrough.extend(named(&verb.env));
+    options.passes.set = given(&verb.env);
+    refuse_credentials(&options, environment)?;
+    let max_kernels = options.limits.max_session_kernels;
+    super::runtime()?.block_on(async {
+        let broker = Broker::new(max_kernels);
+        let session = broker.open(options).map_err(|error| anyhow!(error))?;
+        let code = run_cells(&session, verb, cells).await;
+        broker.close().await;
+        code
+    })
+}
+
+/// What is to run, read whole before anything runs.
+fn cells(verb: &Run) -> anyhow::Result<Vec<Cell>> {
+    let mut cells: Vec<Cell> = verb.code.iter().map(Cell::new).collect();
+    let stdin = || {
+        let mut source = Vec::new();
+        std::io::stdin()
+            .read_to_end(&mut source)
+            .map_err(|error| UsageError(format!("standard input cannot be read: {error}")))?;
+        Ok::<_, UsageError>(Cell::from_file(source))
+    };
+    for script in &verb.scripts {
+        if script == Path::new("-") {
+            cells.push(stdin()?);
+            continue;
+        }
+        let source = std::fs::read(script)
+            .map_err(|error| UsageError(format!("the script {} cannot be read: {error}", script.display())))?;
+        let mut cell = Cell::from_file(source);
+        cell.name = script.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        cells.push(cell);
+    }
+    if cells.is_empty() {
+        if std::io::stdin().is_terminal() {
+            return Err(UsageError(
+                "nothing to run: name a script, give code with -c, or pipe it to standard input".to_owned(),
+            )
+            .into());
+        }
+        cells.push(stdin()?);
+    }
+    for cell in &mut cells {
+        cell.arguments = verb
+            .arguments
+            .iter()
+            .map(|argument| argument.clone().into_vec())
+            .collect();
+        cell.allowed_tools.clone_from(&verb.allow);
+    }
+    Ok(cells)
+}
+
+/// `--env NAME`: passes what is here.
+fn named(env: &[String]) -> Vec<String> {
+    env.iter().filter(|entry| !entry.contains('=')).cloned().collect()
+}
+
+/// `--env NAME=VALUE`
+fn given(env: &[String]) -> BTreeMap<String, OsString> {
+    env.iter()
+        .filter_map(|entry| entry.split_once('='))
+        .map(|(name, value)| (name.to_owned(), OsString::from(value)))
+        .collect()
+}
+
+fn refuse_credentials(options: &SessionOptions, environment: &Environment) -> anyhow::Result<()> {
+    match environment.cell_environment(&options.passes).refused.first() {
+        Some(refusal) => Err(UsageError(refusal.clone()).into()),
+        None => Ok(()),
+    }
+}
+
+/// Tells of a target that cannot be opened, once per cell that was asked for.
+fn unreachable(verb: &Run, target: &str, error: &str, cells: usize) -> u8 {
+    if verb.json {
+        for _ in 0..if verb.keep_going { cells } else { 1 } {
+            print_json(&Outcome::refused(target, error));
+        }
+    } else {
+        say(&format!("error: {error}"));
+    }
+    exit::BROKER
+}
+
+async fn run_cells(session: &Session, verb: &Run, cells: Vec<Cell>) -> anyhow::Result<u8> {
+    let cancel = Cancel::new();
+    let signals = watch_signals(cancel.clone())?;
+    let mut code = 0;
+    for mut cell in cells {
+        cell.cancel = cancel.clone();
+        let terminal = (!verb.json).then(|| Terminal::new(cancel.clone(), true));
+        let animation = terminal.as_ref().map(Terminal::animate);
+        if let Some(terminal) = &terminal {
+            cell.sink = Some(terminal.clone());
+        }
+        let outcome = session.execute(cell).await;
+        if let Some(animation) = animation {
+            animation.abort();
+        }
+        match &terminal {
+            None => print_json(&outcome),
+            Some(terminal) if terminal.is_broken() => return Ok(0),
+            Some(terminal) => {
+                terminal.clear();
+                tell(&outcome);
+            }
+        }
+        if code == 0 {
+            code = exit::of_outcome(&outcome);
+        }
+        if outcome.status != Status::Success && (!verb.keep_going || cancel.is_cancelled()) {
+            break;
+        }
+    }
+    signals.abort();
+    Ok(code)
+}
+
+/// First Ctrl-C: with the grace. A second one, or another signal that ends programs: at once.
+fn watch_signals(cancel: Cancel) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+    Ok(tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {
+                    if cancel.is_cancelled() {
+                        cancel.cancel_at_once("Ctrl-C");
+                    } else {
+                        cancel.cancel("Ctrl-C");
+                    }
+                }
+                _ = terminate.recv() => cancel.cancel_at_once("SIGTERM"),
+                _ = hang_up.recv() => cancel.cancel_at_once("SIGHUP"),
+            }
+        }
+    }))
+}
+
+fn print_json(outcome: &Outcome) {
+    match serde_json::to_string(outcome) {
+        Ok(line) => super::print(&format!("{line}\n")),
+        Err(error) => say(&format!("error: the outcome cannot be written as JSON: {error}")),
+    }
+}
+
+/// What a person is told beside the output, which has been shown.
+fn tell(outcome: &Outcome) {
+    let shown_by_traceback = outcome.status == Status::Error && outcome.output.contains("--- stderr ---");
+    if let Some(error) = &outcome.error
+        && !shown_by_traceback
+    {
+        say(&format!("error: {error}"));
+    }
+    if let Some(notice) = &outcome.notice {
+        say(&format!("notice: {notice}"));
+    }
+    if let Some(hint) = &outcome.hint {
+        say(&format!("hint: {hint}"));
+    }
+}

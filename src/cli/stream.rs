@@ -1,0 +1,123 @@
+//! Output of a running script on the terminal, and the line that shows that it is still running.
+
+use std::io::{IsTerminal, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use talaria_broker::output::Stream;
+use talaria_broker::session::{Cancel, OutputSink};
+
+/// Time before the status line shows: quick scripts need none.
+const QUIET: Duration = Duration::from_millis(800);
+
+/// Writes a script's output to our own streams.
+pub(crate) struct Terminal {
+    state: Mutex<State>,
+    cancel: Cancel,
+    /// The status line is drawn on stderr.
+    status: bool,
+}
+
+struct State {
+    began: Option<Instant>,
+    calls: u64,
+    drawn: bool,
+    at_line_start: bool,
+    broken: bool,
+}
+
+impl Terminal {
+    /// `status`: whether a status line is wanted, should stderr be a terminal.
+    pub(crate) fn new(cancel: Cancel, status: bool) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State {
+                began: None,
+                calls: 0,
+                drawn: false,
+                at_line_start: true,
+                broken: false,
+            }),
+            cancel,
+            status: status && std::io::stderr().is_terminal(),
+        })
+    }
+
+    /// Keeps the status line up to date until it is dropped.
+    pub(crate) fn animate(self: &Arc<Self>) -> tokio::task::JoinHandle<()> {
+        let terminal = self.clone();
+        tokio::spawn(async move {
+            if !terminal.status {
+                return;
+            }
+            loop {
+                terminal.draw();
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        })
+    }
+
+    /// Whether the reader of our output has gone.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.lock().broken
+    }
+
+    /// Takes the status line away.
+    pub(crate) fn clear(&self) {
+        erase(&mut self.lock());
+    }
+
+    fn draw(&self) {
+        let mut state = self.lock();
+        let Some(began) = state.began else { return };
+        let elapsed = began.elapsed();
+        if elapsed < QUIET || !state.at_line_start {
+            return;
+        }
+        let calls = match state.calls {
+            0 => String::new(),
+            1 => " · 1 tool call".to_owned(),
+            n => format!(" · {n} tool calls"),
+        };
+        let line = format!("\r\x1b[K{:.0} s{calls} · Ctrl-C interrupts", elapsed.as_secs_f64());
+        state.drawn = std::io::stderr().write_all(line.as_bytes()).is_ok();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn erase(state: &mut State) {
+    if state.drawn {
+        // A terminal that cannot be written to shows no line either.
+        let _ = std::io::stderr().write_all(b"\r\x1b[K");
+        state.drawn = false;
+    }
+}
+
+impl OutputSink for Terminal {
+    fn write(&self, stream: Stream, text: &str) {
+        let mut state = self.lock();
+        erase(&mut state);
+        let result = match stream {
+            Stream::Stdout => {
+                let mut out = std::io::stdout().lock();
+                out.write_all(text.as_bytes()).and_then(|()| out.flush())
+            }
+            Stream::Stderr => std::io::stderr().write_all(text.as_bytes()),
+        };
+        state.at_line_start = text.ends_with('\n');
+        if result.is_err() && !state.broken {
+            state.broken = true;
+            self.cancel.cancel_at_once("nobody reads the output");
+        }
+    }
+
+    fn tool_calls(&self, made: u64) {
+        self.lock().calls = made;
+    }
+
+    fn started(&self) {
+        self.lock().began = Some(Instant::now());
+    }
+}

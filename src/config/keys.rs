@@ -1,0 +1,281 @@
+//! The table of keys. Reading, variables, suggestions, printing and the template's test all go by it.
+
+use super::choice::{EnvPolicy, Mode, Rpc, Transport};
+use super::value::{Kind, Value};
+use crate::limits::Limits;
+use crate::suggest::nearest;
+
+/// One key of the configuration.
+#[derive(Debug)]
+pub(super) struct Key {
+    /// Its whole path, `section.leaf` or a name alone.
+    pub(super) path: &'static str,
+    pub(super) kind: Kind,
+    /// The value that holds where nobody sets one; `None` where unset has a meaning of its own.
+    pub(super) default: fn() -> Option<Value>,
+}
+
+/// The time after which `terminal` gives up on a command, in seconds.
+const TERMINAL_TIMEOUT: u64 = 180;
+
+/// The time for which a lost link is tried again, in seconds.
+const RECONNECT_TIMEOUT: u64 = 60;
+
+/// The time after which a target that hears nothing of the broker ends by itself, in seconds.
+const LEASE: u64 = 15 * 60;
+
+/// The memory of a container of ours, in megabytes.
+const CONTAINER_MEMORY: u64 = 5_120;
+
+const fn key(path: &'static str, kind: Kind, default: fn() -> Option<Value>) -> Key {
+    Key { path, kind, default }
+}
+
+fn unset() -> Option<Value> {
+    None
+}
+
+fn off() -> Option<Value> {
+    Some(Value::Switch(false))
+}
+
+fn empty_list() -> Option<Value> {
+    Some(Value::List(Vec::new()))
+}
+
+fn empty_map() -> Option<Value> {
+    Some(Value::Map(Vec::new()))
+}
+
+fn seconds(seconds: u64) -> Option<Value> {
+    Some(Value::Duration(std::time::Duration::from_secs(seconds)))
+}
+
+fn text(text: &str) -> Option<Value> {
+    Some(Value::Text(text.to_owned()))
+}
+
+fn count(count: impl TryInto<u64>) -> Option<Value> {
+    count.try_into().ok().map(Value::Count)
+}
+
+fn limits() -> Limits {
+    Limits::default()
+}
+
+/// All keys but those of `targets`, in the order in which they are printed.
+pub(super) const KEYS: &[Key] = &[
+    key("target", Kind::Target, || text("local")),
+    key("code_execution.mode", Kind::Choice(Mode::WORDS), || {
+        text(Mode::default().as_str())
+    }),
+    key("code_execution.python", Kind::Text, unset),
+    key("code_execution.kernel", Kind::Switch, || Some(Value::Switch(true))),
+    key("code_execution.rpc", Kind::Choice(Rpc::WORDS), || {
+        text(Rpc::default().as_str())
+    }),
+    key("code_execution.timeout", Kind::Duration, || {
+        Some(Value::Duration(limits().timeout))
+    }),
+    key("code_execution.max_tool_calls", Kind::Count { min: 0 }, || {
+        count(limits().max_tool_calls)
+    }),
+    key("code_execution.kernel_idle_timeout", Kind::Duration, || {
+        Some(Value::Duration(limits().kernel_idle_timeout))
+    }),
+    key("code_execution.max_session_kernels", Kind::Count { min: 1 }, || {
+        count(limits().max_session_kernels)
+    }),
+    key("code_execution.max_stdout_bytes", Kind::Count { min: 0 }, || {
+        count(limits().max_stdout_bytes)
+    }),
+    key("code_execution.max_stderr_bytes", Kind::Count { min: 0 }, || {
+        count(limits().max_stderr_bytes)
+    }),
+    key("code_execution.max_spill_bytes", Kind::Count { min: 0 }, || {
+        count(limits().max_spill_bytes)
+    }),
+    key("code_execution.reconnect_timeout", Kind::Duration, || {
+        seconds(RECONNECT_TIMEOUT)
+    }),
+    key("code_execution.lease", Kind::Duration, || seconds(LEASE)),
+    key("terminal.backend", Kind::Text, unset),
+    key("terminal.cwd", Kind::Text, unset),
+    key("terminal.env_passthrough", Kind::List, empty_list),
+    key("terminal.timeout", Kind::Duration, || seconds(TERMINAL_TIMEOUT)),
+    key("terminal.docker_image", Kind::Text, unset),
+    key("terminal.docker_volumes", Kind::List, empty_list),
+    key("terminal.docker_network", Kind::Scalar, || text("on")),
+    key("terminal.container_cpu", Kind::Scalar, unset),
+    key("terminal.container_memory", Kind::Scalar, || {
+        text(&CONTAINER_MEMORY.to_string())
+    }),
+    key("terminal.docker_env", Kind::Map, empty_map),
+    key("terminal.docker_forward_env", Kind::List, empty_list),
+    key("terminal.docker_mount_cwd_to_workspace", Kind::Switch, off),
+    key("terminal.docker_run_as_host_user", Kind::Switch, off),
+    key("terminal.docker_shm_size", Kind::Scalar, unset),
+    key("terminal.ssh_host", Kind::Scalar, unset),
+    key("terminal.ssh_user", Kind::Scalar, unset),
+    key("terminal.ssh_port", Kind::Count { min: 1 }, unset),
+    key("terminal.ssh_key", Kind::Text, unset),
+    key("terminal.modal_image", Kind::Text, unset),
+    key("terminal.modal_mode", Kind::Text, unset),
+    key("tools.disabled", Kind::List, empty_list),
+    key("web.search", Kind::Raw, unset),
+    key("web.extract", Kind::Raw, unset),
+];
+
+/// The sections that the agent's own file shares with ours, and in which its unknown keys are worth a warning.
+pub(super) const HERMES_SECTIONS: [&str; 2] = ["code_execution", "terminal"];
+
+/// What an entry of `targets` may hold, beside the options of `terminal` that concern one kind of target.
+const TARGET_KEYS: [(&str, Kind); 7] = [
+    ("target", Kind::Target),
+    ("cwd", Kind::Text),
+    ("python", Kind::Text),
+    ("mode", Kind::Choice(Mode::WORDS)),
+    ("env_passthrough", Kind::List),
+    ("env", Kind::Choice(EnvPolicy::WORDS)),
+    ("transport", Kind::Choice(Transport::WORDS)),
+];
+
+/// The key of that path.
+pub(super) fn find(path: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.path == path)
+}
+
+/// The variable that sets the key.
+pub(super) fn variable(path: &str) -> String {
+    format!("TALARIA_{}", path.replace('.', "_").to_ascii_uppercase())
+}
+
+/// The section before the dot; empty for a key that stands alone.
+fn section(path: &str) -> &str {
+    path.split_once('.').map_or("", |(section, _)| section)
+}
+
+/// The names that may stand at the top of a file, or below one of its sections.
+fn names(parent: &str) -> Vec<&'static str> {
+    let mut names: Vec<&str> = KEYS
+        .iter()
+        .filter_map(|key| match key.path.split_once('.') {
+            Some((section, leaf)) if section == parent => Some(leaf),
+            Some((section, _)) if parent.is_empty() => Some(section),
+            None if parent.is_empty() => Some(key.path),
+            _ => None,
+        })
+        .collect();
+    if parent.is_empty() {
+        names.push("targets");
+    }
+    names.dedup();
+    names
+}
+
+/// Whether `name` heads a section.
+pub(super) fn is_section(name: &str) -> bool {
+    !name.is_empty() && KEYS.iter().any(|key| section(key.path) == name)
+}
+
+/// What to do about an unknown key: the nearest right one, in its own section or elsewhere, else all of the place.
+pub(super) fn advice(path: &str) -> String {
+    if let Some((section, leaf)) = path.split_once('.').filter(|_| find(path).is_some()) {
+        return format!("write `{leaf}` on a line of its own, indented below `{section}:`");
+    }
+    let (parent, leaf) = path.split_once('.').unwrap_or(("", path));
+    let siblings = names(parent);
+    let full = |name: &str| {
+        if parent.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{parent}.{name}")
+        }
+    };
+    let elsewhere = || {
+        let leaves = KEYS.iter().filter_map(|key| key.path.rsplit('.').next());
+        let leaf = nearest(leaf, leaves)?;
+        KEYS.iter()
+            .find(|key| key.path.rsplit('.').next() == Some(leaf))
+            .map(|key| key.path.to_owned())
+    };
+    match nearest(leaf, siblings.iter().copied()).map(full).or_else(elsewhere) {
+        Some(right) => format!("did you mean `{right}`?"),
+        None => format!("the keys here are {}", siblings.join(", ")),
+    }
+}
+
+/// The kind of a key of an entry of `targets`.
+pub(super) fn target_key(name: &str) -> Option<Kind> {
+    target_keys().find(|(known, _)| *known == name).map(|(_, kind)| kind)
+}
+
+/// What to do about an unknown key of an entry of `targets`.
+pub(super) fn target_advice(name: &str) -> String {
+    match nearest(name, target_keys().map(|(known, _)| known)) {
+        Some(right) => format!("did you mean `{right}`?"),
+        None => format!(
+            "the keys of a target are {}, and those of `terminal` that begin with docker_, container_, ssh_ or modal_",
+            TARGET_KEYS.map(|(known, _)| known).join(", ")
+        ),
+    }
+}
+
+fn target_keys() -> impl Iterator<Item = (&'static str, Kind)> {
+    let options = KEYS.iter().filter_map(|key| {
+        let leaf = key.path.strip_prefix("terminal.")?;
+        let of_one_kind = ["docker_", "container_", "ssh_", "modal_"]
+            .iter()
+            .any(|prefix| leaf.starts_with(prefix));
+        of_one_kind.then_some((leaf, key.kind))
+    });
+    TARGET_KEYS.into_iter().chain(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_names_each_key_and_each_variable_once() {
+        let mut variables: Vec<_> = KEYS.iter().map(|key| variable(key.path)).collect();
+        variables.sort();
+        variables.dedup();
+        assert_eq!(variables.len(), KEYS.len());
+        assert_eq!(variable("code_execution.timeout"), "TALARIA_CODE_EXECUTION_TIMEOUT");
+    }
+
+    #[test]
+    fn every_default_is_a_value_of_its_kind() {
+        for key in KEYS {
+            if let Some(default @ (Value::Text(_) | Value::Duration(_) | Value::Count(_) | Value::Switch(_))) =
+                (key.default)()
+            {
+                assert_eq!(key.kind.read_text(&default.shown()), Ok(default), "{}", key.path);
+            }
+        }
+    }
+
+    #[test]
+    fn the_nearest_right_key_is_named() {
+        for (path, expected) in [
+            ("code_execution.timout", "did you mean `code_execution.timeout`?"),
+            ("terminal.docker_imge", "did you mean `terminal.docker_image`?"),
+            ("code_exection", "did you mean `code_execution`?"),
+            ("timeout", "did you mean `code_execution.timeout`?"),
+            ("env_passthrough", "did you mean `terminal.env_passthrough`?"),
+            ("code_execution.cwd", "did you mean `terminal.cwd`?"),
+            ("target_", "did you mean `target`?"),
+            ("tools.zzz", "the keys here are disabled"),
+            (
+                "terminal.cwd",
+                "write `cwd` on a line of its own, indented below `terminal:`",
+            ),
+        ] {
+            assert_eq!(advice(path), expected, "{path}");
+        }
+        assert_eq!(target_advice("pyhton"), "did you mean `python`?");
+        assert_eq!(target_advice("docker_imge"), "did you mean `docker_image`?");
+        assert!(target_advice("zzz").contains("env_passthrough"));
+    }
+}

@@ -1,0 +1,35 @@
+//! The configuration: which file is read, what may stand in it, and which value is in force.
+//!
+//! [`Config::load`] puts four layers on top of each other: the defaults, one file, the environment's `TALARIA_*`
+//! variables, and the command line's flags. One table of keys says for every setting what it is called, what values it
+//! takes and what its default is; reading a file, reading variables, suggesting the right spelling and printing what is
+//! in force all go by it. Every value remembers where it came from ([`Origin`]), for `talaria config` and for messages.
+//!
+//! The file is Talaria's own, in which a key that does not exist is an error, or the agent's (`$HERMES_HOME/config.yaml`),
+//! of which only the sections `code_execution`, `terminal`, `targets` and `web` are looked at, and a key in them that
+//! Talaria does not know makes a warning. Settings of targets that this version cannot open are read, checked and kept all
+//! the same ([`Config::setting`]).
+//!
+//! [`template`] is the documentation of all keys: a file to start from, in which every default is spelt out.
+
+mod choice;
+mod error;
+mod file;
+mod keys;
+mod layers;
+mod locate;
+mod section;
+mod settings;
+mod targets;
+mod value;
+
+pub use choice::{EnvPolicy, Mode, Rpc, Transport, UnknownChoice};
+pub use error::{ConfigError, Origin};
+pub use layers::Flags;
+pub use settings::{Config, Explained, Sources, Web, template};
+pub use targets::{ResolvedTarget, TargetOptions};
+pub use value::Value;
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
+mod tests;

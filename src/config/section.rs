@@ -1,0 +1,232 @@
+//! From a file's tree to settings: which key is known, which is a slip, which is another program's.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::error::{ConfigError, Origin};
+use super::file::{Content, Entry, Node};
+use super::keys::{HERMES_SECTIONS, advice, find, is_section};
+use super::layers::Layers;
+use super::locate::Owner;
+use super::targets::{TargetOptions, read_target};
+use super::value::{BadValue, Kind, Value};
+
+/// What a file came to.
+#[derive(Debug, Default)]
+pub(super) struct FromFile {
+    pub(super) values: Layers,
+    pub(super) targets: BTreeMap<String, TargetOptions>,
+    /// Sentences about what was passed over.
+    pub(super) warnings: Vec<String>,
+}
+
+/// A walk through one file.
+pub(super) struct Reader<'a> {
+    path: &'a Path,
+    owner: Owner,
+    result: FromFile,
+}
+
+/// Takes the settings out of a file's tree.
+///
+/// # Errors
+/// In our own file, a key that does not exist. In either, a value of the wrong type under a key that does.
+pub(super) fn settings(root: &Node, path: &Path, owner: Owner) -> Result<FromFile, ConfigError> {
+    let mut reader = Reader {
+        path,
+        owner,
+        result: FromFile::default(),
+    };
+    for entry in reader.entries(root, "the file")? {
+        reader.top(entry)?;
+    }
+    Ok(reader.result)
+}
+
+impl Reader<'_> {
+    /// The place of a line, to begin a message.
+    pub(super) fn origin(&self, line: u64) -> Origin {
+        Origin::File {
+            path: self.path.to_owned(),
+            line,
+        }
+    }
+
+    fn is_ours(&self) -> bool {
+        self.owner == Owner::Talaria
+    }
+
+    /// The entries of a mapping; none where there is nothing (a section whose keys are all commented out).
+    pub(super) fn entries<'n>(&self, node: &'n Node, key: &str) -> Result<&'n [Entry], ConfigError> {
+        match &node.content {
+            Content::Null => Ok(&[]),
+            Content::Map(entries) => Ok(entries),
+            other => Err(ConfigError::Value {
+                origin: self.origin(node.line),
+                key: key.to_owned(),
+                problem: format!("is {}, but must be a mapping of keys to values", other.describe()),
+            }),
+        }
+    }
+
+    /// The value under a key that is known.
+    pub(super) fn value(&self, key: &str, kind: Kind, node: &Node) -> Result<Option<Value>, ConfigError> {
+        kind.read_node(node)
+            .map_err(|BadValue { problem, line }| ConfigError::Value {
+                origin: self.origin(line),
+                key: key.to_owned(),
+                problem,
+            })
+    }
+
+    /// An unknown key: an error in our file, a warning in the agent's.
+    pub(super) fn unknown(&mut self, line: u64, key: String, advice: String) -> Result<(), ConfigError> {
+        let origin = self.origin(line);
+        if self.is_ours() {
+            return Err(ConfigError::UnknownKey { origin, key, advice });
+        }
+        self.result.warnings.push(format!(
+            "{origin}: `{key}` is not supported by talaria and has no effect"
+        ));
+        Ok(())
+    }
+
+    fn top(&mut self, entry: &Entry) -> Result<(), ConfigError> {
+        let name = entry.key.as_str();
+        match name {
+            "targets" => return self.targets(&entry.value),
+            _ if HERMES_SECTIONS.contains(&name) => {}
+            // The agent has a section `web` of its own, which need not be a mapping.
+            "web" if !self.is_ours() && !matches!(entry.value.content, Content::Map(_)) => {
+                return Ok(());
+            }
+            "web" => {}
+            _ if !self.is_ours() => return Ok(()),
+            _ => {}
+        }
+        if is_section(name) {
+            for leaf in self.entries(&entry.value, name)? {
+                self.leaf(name, leaf)?;
+            }
+            return Ok(());
+        }
+        self.set(name, entry)
+    }
+
+    fn leaf(&mut self, section: &str, entry: &Entry) -> Result<(), ConfigError> {
+        let path = format!("{section}.{}", entry.key);
+        let is_foreign = !self.is_ours() && !HERMES_SECTIONS.contains(&section) && find(&path).is_none();
+        if is_foreign { Ok(()) } else { self.set(&path, entry) }
+    }
+
+    fn set(&mut self, path: &str, entry: &Entry) -> Result<(), ConfigError> {
+        let Some(key) = find(path) else {
+            return self.unknown(entry.line, path.to_owned(), advice(path));
+        };
+        if let Some(value) = self.value(path, key.kind, &entry.value)? {
+            let origin = self.origin(entry.line);
+            self.result.values.set(key.path, value, origin);
+        }
+        Ok(())
+    }
+
+    fn targets(&mut self, node: &Node) -> Result<(), ConfigError> {
+        for entry in self.entries(node, "targets")? {
+            let target = read_target(self, entry)?;
+            self.result.targets.insert(entry.key.clone(), target);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
+mod tests {
+    use super::super::file::parse;
+    use super::*;
+
+    fn read(yaml: &str, owner: Owner) -> Result<FromFile, String> {
+        let path = Path::new("c.yaml");
+        let tree = parse(yaml, path, owner == Owner::Talaria).unwrap();
+        settings(&tree, path, owner).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn our_own_file_must_be_right() {
+        for (yaml, expected) in [
+            (
+                "target: local\ncode_execution:\n  timout: 3\n",
+                "c.yaml:3: there is no key `code_execution.timout`; did you mean `code_execution.timeout`?",
+            ),
+            (
+                "terminl: {}\n",
+                "c.yaml:1: there is no key `terminl`; did you mean `terminal`?",
+            ),
+            (
+                "\ntools:\n  disable: [a]\n",
+                "c.yaml:3: there is no key `tools.disable`; did you mean `tools.disabled`?",
+            ),
+            (
+                "web:\n  serach: x\n",
+                "c.yaml:2: there is no key `web.serach`; did you mean `web.search`?",
+            ),
+            (
+                "code_execution: 5\n",
+                "c.yaml:1: `code_execution` is the number `5`, but must be a mapping of keys to values",
+            ),
+            (
+                "- a\n",
+                "c.yaml:1: `the file` is a list, but must be a mapping of keys to values",
+            ),
+            (
+                "code_execution:\n  max_tool_calls: many\n",
+                "c.yaml:2: `code_execution.max_tool_calls` is `many`, but must be a whole number from 0",
+            ),
+            (
+                "terminal:\n  env_passthrough:\n    - A\n    - 5\n",
+                "c.yaml:4: `terminal.env_passthrough` holds the number `5`, but every item must be a text",
+            ),
+            (
+                "targets:\n  rig:\n    target: local\n    pyton: x\n",
+                "c.yaml:4: there is no key `targets.rig.pyton`; did you mean `python`?",
+            ),
+        ] {
+            assert_eq!(read(yaml, Owner::Talaria).unwrap_err(), expected, "{yaml}");
+        }
+    }
+
+    #[test]
+    fn empty_sections_are_fine() {
+        let read = read(
+            "code_execution:\nterminal: {}\ntargets:\nweb:\ntarget:\n",
+            Owner::Talaria,
+        )
+        .unwrap();
+        assert!(read.values.is_empty() && read.targets.is_empty());
+    }
+
+    #[test]
+    fn the_agents_file_is_read_past_what_is_not_ours() {
+        let yaml = "model: {name: x}\ntarget: docker:x\ntools: [a]\nweb: {backend: y, search: z}\n\
+                    code_execution:\n  mode: strict\n  sandboxed: true\nterminal:\n  lifetime_seconds: 3\n  docker_image: ''\n";
+        let read = read(yaml, Owner::Hermes).unwrap();
+        assert_eq!(
+            read.warnings,
+            [
+                "c.yaml:7: `code_execution.sandboxed` is not supported by talaria and has no effect",
+                "c.yaml:9: `terminal.lifetime_seconds` is not supported by talaria and has no effect",
+            ]
+        );
+        assert_eq!(
+            read.values.keys().collect::<Vec<_>>(),
+            ["code_execution.mode", "web.search"]
+        );
+    }
+
+    #[test]
+    fn the_agents_values_are_never_silently_replaced() {
+        let error = read("code_execution:\n  mode: stirct\n", Owner::Hermes).unwrap_err();
+        assert!(error.starts_with("c.yaml:2: `code_execution.mode`"), "{error}");
+        assert!(read("web: 3\n", Owner::Hermes).unwrap().values.is_empty());
+    }
+}

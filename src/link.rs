@@ -1,0 +1,82 @@
+//! How a broker talks to the supervisor and the kernel of a session.
+//!
+//! A [`Link`] moves commands out and events in, and delivers the tool calls of scripts to a
+//! [`CallHandler`]. It knows nothing of targets, tools or outcomes.
+
+pub mod message;
+
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+
+pub use message::{CellDone, JobDone, KernelStart, LinkCommand, LinkEvent, RunCell, RunJob};
+
+/// Why a link failed.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The far side ended or closed its stream.
+    #[error("the supervisor of the session is gone")]
+    Gone,
+    /// The far side sent what is no message.
+    #[error("the supervisor of the session sent a malformed message ({0})")]
+    Malformed(&'static str),
+    /// The place where scripts connect could not be made.
+    #[error("the socket for tool calls could not be made at {place}: {source}")]
+    Bind {
+        /// Path or address.
+        place: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// A tool call as a script sent it; nothing of it has been checked but its token.
+#[derive(Debug)]
+pub struct IncomingCall {
+    /// The cell that it says it belongs to.
+    pub cell: u64,
+    /// The tool's name.
+    pub tool: String,
+    /// The arguments.
+    pub arguments: Map<String, Value>,
+}
+
+/// Answers the tool calls that arrive over a link.
+#[async_trait]
+pub trait CallHandler: Send + Sync {
+    /// Answers one call; a refusal is an object with `error`. Dropped when the caller hangs up.
+    async fn handle(&self, call: IncomingCall) -> Value;
+}
+
+/// Commands to a session's supervisor, events from it.
+#[async_trait]
+pub trait Link: Send + Sync {
+    /// Queues a command. It does not wait for the far side.
+    ///
+    /// # Errors
+    /// [`LinkError::Gone`] when the far side has ended.
+    fn send(&self, command: LinkCommand) -> Result<(), LinkError>;
+
+    /// The next event, in order. One caller at a time.
+    ///
+    /// # Errors
+    /// When the link has ended or broke.
+    async fn next(&self) -> Result<LinkEvent, LinkError>;
+
+    /// Makes sure that scripts can reach the broker: a cell may have removed the way.
+    ///
+    /// # Errors
+    /// When the socket cannot be made again.
+    async fn open_for_calls(&self) -> Result<(), LinkError>;
+
+    /// The variables by which a script finds its way home.
+    fn variables(&self) -> Vec<(String, String)>;
+
+    /// The token that every call of this session carries.
+    fn token(&self) -> &str;
+
+    /// The folder of the session on the target.
+    fn folder(&self) -> &str;
+
+    /// How messages travel, as outcomes name it.
+    fn transport(&self) -> &'static str;
+}

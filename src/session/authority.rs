@@ -1,0 +1,136 @@
+//! What one cell may do: its tool host, its tools, its budget. Given anew with each cell and taken
+//! away when it ends.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::cell::OutputSink;
+use crate::link::{CallHandler, IncomingCall};
+use crate::tools::{CallContext, ToolCall, ToolHost, ToolSpec, Workspace, validate_arguments};
+
+/// The authority of one cell.
+pub(super) struct Authority {
+    pub(super) cell: u64,
+    pub(super) host: Arc<dyn ToolHost>,
+    /// Names that may be called, in the host's order.
+    pub(super) allowed: Vec<String>,
+    pub(super) budget: u64,
+    pub(super) made: AtomicU64,
+    pub(super) cancel: CancellationToken,
+    pub(super) sink: Option<Arc<dyn OutputSink>>,
+}
+
+impl Authority {
+    fn spec(&self, name: &str) -> Option<&ToolSpec> {
+        if !self.allowed.iter().any(|allowed| allowed == name) {
+            return None;
+        }
+        self.host.tools().iter().find(|spec| spec.name == name)
+    }
+
+    /// Checks a call and charges it to the budget.
+    fn admit(&self, call: &IncomingCall) -> Result<(), String> {
+        let Some(spec) = self.spec(&call.tool) else {
+            let name: String = call.tool.chars().take(100).collect();
+            let available = if self.allowed.is_empty() {
+                "none".to_owned()
+            } else {
+                self.allowed.join(", ")
+            };
+            return Err(format!(
+                "{} is not available in scripts; available: {available}",
+                name.escape_debug()
+            ));
+        };
+        validate_arguments(spec, &call.arguments)?;
+        let admitted = self.made.fetch_update(Ordering::AcqRel, Ordering::Acquire, |made| {
+            (made < self.budget).then_some(made + 1)
+        });
+        match admitted {
+            Ok(before) => {
+                if let Some(sink) = &self.sink {
+                    sink.tool_calls(before + 1);
+                }
+                Ok(())
+            }
+            Err(_) => Err(format!(
+                "the limit of {} tool calls per cell is reached and {} was not run; print what you have, or go on in another call",
+                self.budget, call.tool
+            )),
+        }
+    }
+}
+
+/// The door that every tool call of a session goes through.
+pub(super) struct Gate {
+    current: RwLock<Option<Arc<Authority>>>,
+    workspace: Arc<dyn Workspace>,
+}
+
+impl Gate {
+    pub(super) fn new(workspace: Arc<dyn Workspace>) -> Self {
+        Self {
+            current: RwLock::new(None),
+            workspace,
+        }
+    }
+
+    /// Opens the door for a cell.
+    pub(super) fn open(&self, authority: Arc<Authority>) {
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(authority);
+    }
+
+    /// Shuts it; calls that are still open are cancelled.
+    pub(super) fn shut(&self) {
+        let authority = self.current.write().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(authority) = authority {
+            authority.cancel.cancel();
+        }
+    }
+
+    fn authority(&self, cell: u64) -> Result<Arc<Authority>, String> {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        match &*current {
+            Some(authority) if authority.cell == cell => Ok(authority.clone()),
+            _ if cell == 0 => Err(
+                "this thread belongs to no running cell and may not call tools; start the work from the cell that needs it".to_owned(),
+            ),
+            _ => Err(format!(
+                "cell {cell} has ended, and what it left running may not call tools; start the work from the cell that needs it"
+            )),
+        }
+    }
+}
+
+#[async_trait]
+impl CallHandler for Gate {
+    async fn handle(&self, call: IncomingCall) -> Value {
+        let authority = match self.authority(call.cell) {
+            Ok(authority) => authority,
+            Err(refusal) => return json!({ "error": refusal }),
+        };
+        if let Err(refusal) = authority.admit(&call) {
+            return json!({ "error": refusal });
+        }
+        let context = CallContext {
+            cancel: authority.cancel.clone(),
+            workspace: self.workspace.clone(),
+        };
+        let name = call.tool.clone();
+        let call = ToolCall {
+            name: call.tool,
+            arguments: call.arguments,
+        };
+        tokio::select! {
+            biased;
+            () = authority.cancel.cancelled() => json!({
+                "error": format!("the cell ended before {name} did; the call was cancelled")
+            }),
+            answer = authority.host.call(call, &context) => answer,
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The target side of a session while it lives: its supervisor, and the kernel that may come and go.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tracing::{debug, info};
+
+use super::options::SessionOptions;
+use super::run::SessionError;
+use crate::backends::Target;
+use crate::environment::{Built, Environment};
+use crate::interpreter::{Candidate, Rejected, candidates};
+use crate::kernel::{Agent, KernelInfo};
+use crate::link::{CallHandler, KernelStart};
+use crate::socket_rpc::{SocketLink, Start, StartError};
+
+/// Variables that an interpreter may need to start at all.
+const NEEDED_TO_START: [&str; 8] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LANG",
+    "LC_ALL",
+    "LD_LIBRARY_PATH",
+    "TMPDIR",
+    "TZ",
+];
+
+/// A supervisor and what is known of the kernel under it.
+pub(super) struct Live {
+    pub(super) agent: Arc<Agent>,
+    pub(super) python: PathBuf,
+    pub(super) version: String,
+    pub(super) kernel: Option<LiveKernel>,
+    generation: u64,
+}
+
+/// A kernel that is ready for cells.
+pub(super) struct LiveKernel {
+    pub(super) info: KernelInfo,
+    /// Cells that it has run.
+    pub(super) count: u64,
+    /// The source of `hermes_tools` that it has.
+    pub(super) stub: String,
+}
+
+impl Live {
+    /// Starts the supervisor with the first interpreter that is fit.
+    pub(super) async fn open(
+        options: &SessionOptions,
+        target: &dyn Target,
+        folder: &Path,
+        built: &Built,
+        handler: Arc<dyn CallHandler>,
+    ) -> Result<Self, SessionError> {
+        let mut search = candidates(options.mode, options.python.as_deref(), folder, &options.environment);
+        for candidate in search.candidates.clone() {
+            let start = Start {
+                target,
+                python: &candidate.path,
+                bases: &bases(&options.environment, folder),
+                environment: start_environment(built),
+                folder: Some(folder.to_owned()),
+                transport: options.transport,
+                handler: handler.clone(),
+            };
+            match SocketLink::start(start).await {
+                Ok(link) => return Ok(Self::of(link, &candidate)),
+                Err(StartError::TooOld(version)) => {
+                    reject(&mut search.rejected, &candidate, format!("is Python {version}"))
+                }
+                Err(StartError::Broken(reason)) => reject(&mut search.rejected, &candidate, reason),
+                Err(StartError::Backend(error)) => reject(&mut search.rejected, &candidate, error.to_string()),
+                Err(error) => return Err(SessionError::Start(error.to_string())),
+            }
+        }
+        Err(SessionError::Interpreter(search.error()))
+    }
+
+    fn of(link: SocketLink, candidate: &Candidate) -> Self {
+        let version = link.python_version().to_owned();
+        let python = PathBuf::from(link.python());
+        debug!(python = %python.display(), %version, why = %candidate.why, "interpreter");
+        Self {
+            python,
+            version,
+            agent: Arc::new(Agent::new(Arc::new(link))),
+            kernel: None,
+            generation: 0,
+        }
+    }
+
+    /// What a new kernel, or a standalone script, is started with.
+    pub(super) fn start_of_kernel(&mut self, folder: &Path, built: &Built, stub: &str) -> KernelStart {
+        self.generation += 1;
+        let link = self.agent.link();
+        let mut environment: BTreeMap<OsString, OsString> = built.variables.clone();
+        let mut put_back: Vec<(Vec<u8>, Vec<u8>)> = link
+            .variables()
+            .into_iter()
+            .map(|(name, value)| (name.into_bytes(), value.into_bytes()))
+            .collect();
+        for (name, value) in &put_back {
+            environment.insert(OsString::from_vec(name.clone()), OsString::from_vec(value.clone()));
+        }
+        environment.insert("HERMES_RPC_CELL".into(), "0".into());
+        environment.insert("PYTHONUTF8".into(), "1".into());
+        environment.entry("MPLBACKEND".into()).or_insert_with(|| "Agg".into());
+        // The kernel applies it once its own modules are loaded.
+        if let Some(path) = environment.remove(std::ffi::OsStr::new("PYTHONPATH")) {
+            put_back.push((b"PYTHONPATH".to_vec(), path.into_vec()));
+        }
+        KernelStart {
+            generation: self.generation,
+            python: self.python.as_os_str().as_bytes().to_vec(),
+            folder: folder.as_os_str().as_bytes().to_vec(),
+            environment: environment
+                .into_iter()
+                .map(|(name, value)| (name.into_vec(), value.into_vec()))
+                .collect(),
+            session_folder: link.folder().as_bytes().to_vec(),
+            stub: stub.to_owned(),
+            link: put_back,
+        }
+    }
+
+    /// Ends everything of the session on the target.
+    pub(super) async fn close(self) {
+        self.agent.close().await;
+    }
+}
+
+fn reject(rejected: &mut Vec<Rejected>, candidate: &Candidate, found: String) {
+    info!(python = %candidate.path.display(), %found, "this interpreter is skipped");
+    rejected.push(Rejected {
+        path: candidate.path.clone(),
+        found,
+    });
+}
+
+/// Where the session's folder may lie: the user's temporary folder first, short ones after.
+fn bases(environment: &Environment, folder: &Path) -> Vec<PathBuf> {
+    let temporary = ["TMPDIR", "TMP", "TEMP"].map(|name| environment.filled(name));
+    let runtime = environment.filled("XDG_RUNTIME_DIR");
+    let mut bases: Vec<PathBuf> = temporary
+        .into_iter()
+        .flatten()
+        .map(PathBuf::from)
+        .chain([PathBuf::from("/tmp")])
+        .chain(runtime.map(PathBuf::from))
+        .chain(["/dev/shm", "/var/tmp"].map(PathBuf::from))
+        .chain([folder.to_owned()])
+        .filter(|base| base.is_absolute())
+        .collect();
+    let mut seen = std::collections::HashSet::new();
+    bases.retain(|base| seen.insert(base.clone()));
+    bases
+}
+
+fn start_environment(built: &Built) -> BTreeMap<OsString, OsString> {
+    built
+        .variables
+        .iter()
+        .filter(|(name, _)| NEEDED_TO_START.iter().any(|needed| name.as_os_str() == *needed))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}

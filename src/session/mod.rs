@@ -1,0 +1,21 @@
+//! A session: one caller's line of cells on one target.
+//!
+//! [`Session::execute`] queues a cell, sees that the target side and a kernel are there, rebinds the
+//! authority, runs the cell and turns what came of it into an [`Outcome`](crate::outcome::Outcome).
+
+mod authority;
+mod cancel;
+mod cell;
+mod hints;
+mod live;
+mod options;
+mod report;
+mod run;
+mod slots;
+mod workspace;
+
+pub use cancel::Cancel;
+pub use cell::{Cell, CellSource, OutputSink};
+pub use options::SessionOptions;
+pub use run::{Session, SessionError};
+pub(crate) use slots::Slots;

@@ -1,0 +1,136 @@
+//! What a session is made of, and how a configuration says it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::run::SessionError;
+use crate::backends::Backend;
+use crate::backends::local::Local;
+use crate::config::{Config, Mode, ResolvedTarget, Rpc};
+use crate::environment::{Environment, PassRules};
+use crate::limits::Limits;
+use crate::output::spill_dir;
+use crate::socket_rpc::Transport;
+use crate::tools::{BuiltinTools, ToolHost};
+
+/// What a session is made of. [`SessionOptions::local`] gives the defaults.
+#[derive(Clone)]
+pub struct SessionOptions {
+    /// The target as the user wrote it.
+    pub target: String,
+    /// How processes start there.
+    pub backend: Arc<dyn Backend>,
+    /// The working directory that the session starts in; absolute.
+    pub cwd: PathBuf,
+    /// Whether it works in the project or apart from it.
+    pub mode: Mode,
+    /// The interpreter, instead of the one that the mode finds.
+    pub python: Option<PathBuf>,
+    /// Who answers tool calls.
+    pub host: Arc<dyn ToolHost>,
+    /// Tools of the host that are not offered.
+    pub disabled_tools: Vec<String>,
+    /// The broker's variables.
+    pub environment: Environment,
+    /// Which of them pass.
+    pub passes: PassRules,
+    /// Limits of its cells.
+    pub limits: Limits,
+    /// Limit of a `terminal` command that names none.
+    pub terminal_timeout: Duration,
+    /// `false`: every cell is a standalone script.
+    pub keep_kernel: bool,
+    /// How tool calls travel.
+    pub transport: Transport,
+}
+
+impl SessionOptions {
+    /// A session on this machine with the built-in tools and default limits, in `cwd`.
+    #[must_use]
+    pub fn local(cwd: impl Into<PathBuf>, environment: Environment) -> Self {
+        Self {
+            target: "local".to_owned(),
+            backend: Arc::new(Local),
+            cwd: cwd.into(),
+            mode: Mode::Project,
+            python: None,
+            host: Arc::new(BuiltinTools::new(Some(spill_folder(&environment)))),
+            disabled_tools: Vec::new(),
+            environment,
+            passes: PassRules::default(),
+            limits: Limits::default(),
+            terminal_timeout: Duration::from_secs(180),
+            keep_kernel: true,
+            transport: Transport::Unix,
+        }
+    }
+
+    /// A session as a configuration says, on a target that it resolved.
+    ///
+    /// # Errors
+    /// When the working directory is none, or a disabled tool does not exist.
+    pub fn from_config(
+        config: &Config,
+        target: &ResolvedTarget,
+        environment: &Environment,
+    ) -> Result<Self, SessionError> {
+        let cwd = working_directory(target.cwd.as_deref(), environment)?;
+        let options = Self {
+            target: target.name.clone(),
+            mode: target.mode,
+            python: target.python.clone(),
+            disabled_tools: config.disabled_tools.clone(),
+            passes: PassRules {
+                env_passthrough: target.env_passthrough.clone(),
+                ..PassRules::default()
+            },
+            limits: config.limits.clone(),
+            terminal_timeout: config.terminal_timeout,
+            keep_kernel: config.kernel,
+            transport: match config.rpc {
+                Rpc::Unix => Transport::Unix,
+                Rpc::Tcp => Transport::Tcp,
+            },
+            ..Self::local(cwd, environment.clone())
+        };
+        let known: Vec<&str> = options.host.tools().iter().map(|spec| spec.name.as_str()).collect();
+        match options
+            .disabled_tools
+            .iter()
+            .find(|name| !known.contains(&name.as_str()))
+        {
+            Some(unknown) => Err(SessionError::UnknownTool {
+                name: unknown.clone(),
+                known: known.join(", "),
+            }),
+            None => Ok(options),
+        }
+    }
+}
+
+/// Where output that is too long for an outcome is kept.
+pub(super) fn spill_folder(environment: &Environment) -> PathBuf {
+    spill_dir(&|name| environment.get(name).map(std::ffi::OsStr::to_owned))
+}
+
+fn working_directory(asked: Option<&Path>, environment: &Environment) -> Result<PathBuf, SessionError> {
+    let here = std::env::current_dir().map_err(|_| SessionError::WorkingDirectory(PathBuf::from(".")))?;
+    let folder = match asked {
+        // Where the user is, symlinks and all, if the shell says so truthfully.
+        None => match environment.filled("PWD").map(PathBuf::from) {
+            Some(named) if named.is_absolute() && same_folder(&named, &here) => named,
+            _ => here,
+        },
+        Some(asked) => here.join(environment.expand_home(asked)),
+    };
+    if folder.is_dir() {
+        Ok(folder)
+    } else {
+        Err(SessionError::WorkingDirectory(folder))
+    }
+}
+
+fn same_folder(one: &Path, other: &Path) -> bool {
+    matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
+}

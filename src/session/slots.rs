@@ -1,0 +1,88 @@
+//! How many kernels one broker keeps alive, and which goes when another is wanted.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use super::run::Inner;
+
+/// All sessions of a broker that may have a kernel.
+pub(crate) struct Slots {
+    limit: usize,
+    sessions: Mutex<Vec<Weak<Inner>>>,
+}
+
+impl Slots {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            limit: limit.max(1),
+            sessions: Mutex::new(Vec::new()),
+        }
+    }
+
+    pub(crate) fn add(&self, session: &Arc<Inner>) {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.retain(|known| known.strong_count() > 0);
+        sessions.push(Arc::downgrade(session));
+    }
+
+    /// Sessions with a living kernel, the longest idle first.
+    fn alive(&self) -> Vec<Arc<Inner>> {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut alive: Vec<Arc<Inner>> = sessions.iter().filter_map(Weak::upgrade).collect();
+        alive.retain(|session| session.has_kernel());
+        alive.sort_by_key(|session| session.last_used());
+        alive
+    }
+
+    /// All sessions that still exist.
+    pub(crate) fn all(&self) -> Vec<Arc<Inner>> {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Ends idle kernels, the longest idle first, until there is room for one more. A busy kernel
+    /// never goes: when all are busy the limit is exceeded.
+    pub(super) async fn make_room(&self, wanted_by: &Inner) {
+        let others: Vec<Arc<Inner>> = self
+            .alive()
+            .into_iter()
+            .filter(|session| !std::ptr::eq(&**session, wanted_by))
+            .collect();
+        let mut excess = (others.len() + 1).saturating_sub(self.limit);
+        for session in others {
+            if excess == 0 {
+                return;
+            }
+            let reason = format!(
+                "the kernel was idle and made room for another session (max_session_kernels: {})",
+                self.limit
+            );
+            if session.evict(&reason).await {
+                excess -= 1;
+            }
+        }
+    }
+
+    /// Ends kernels that have been idle for too long, until the broker is gone.
+    pub(crate) async fn reap_idle(slots: Weak<Self>) {
+        loop {
+            let Some(alive) = slots.upgrade().map(|slots| slots.alive()) else {
+                return;
+            };
+            let mut next = Duration::from_secs(30);
+            for session in alive {
+                let (idle, limit) = (session.last_used().elapsed(), session.idle_limit());
+                if idle >= limit {
+                    let reason = format!(
+                        "the kernel was idle for {} (kernel_idle_timeout)",
+                        crate::limits::format_duration(limit)
+                    );
+                    session.evict(&reason).await;
+                } else {
+                    next = next.min(limit - idle);
+                }
+            }
+            tokio::time::sleep(next.clamp(Duration::from_millis(20), Duration::from_secs(1))).await;
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! The start of a session's guard and supervisor, and the messages to and from them.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::sync::{Mutex, mpsc};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::calls::CallServer;
+use super::endpoint::{Endpoint, Transport};
+use crate::backends::{BackendError, Command, Process, ProcessEnd, Target};
+use crate::bundle::{self, MARKER};
+use crate::link::{CallHandler, Link, LinkCommand, LinkError, LinkEvent};
+
+/// Time in which the target side must have begun.
+const START_LIMIT: Duration = Duration::from_secs(20);
+/// Bytes of the target side's stderr that an error quotes.
+const STDERR_KEPT: usize = 2000;
+
+/// What is started, and where.
+pub struct Start<'a> {
+    /// Where processes start.
+    pub target: &'a dyn Target,
+    /// The interpreter for guard and supervisor.
+    pub python: &'a Path,
+    /// Folders in which the session's own may be made, best first.
+    pub bases: &'a [PathBuf],
+    /// Its environment.
+    pub environment: BTreeMap<OsString, OsString>,
+    /// Where it starts.
+    pub folder: Option<PathBuf>,
+    /// The kind of socket for tool calls.
+    pub transport: Transport,
+    /// Answers the calls.
+    pub handler: Arc<dyn CallHandler>,
+}
+
+/// Why the target side did not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The process could not be started at all.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// The interpreter runs but is too old.
+    #[error("version {0}")]
+    TooOld(String),
+    /// The interpreter ended or said something else.
+    #[error("{0}")]
+    Broken(String),
+    /// It began but no folder could be made, or the link failed.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// No folder for the session could be made.
+    #[error(
+        "no folder for the session could be made in any of {0}; free space there or set TMPDIR to a folder that can be written"
+    )]
+    NoFolder(String),
+}
+
+/// The link of the local target.
+pub struct SocketLink {
+    commands: mpsc::UnboundedSender<Bytes>,
+    events: Mutex<Incoming>,
+    calls: std::sync::Mutex<CallServer>,
+    folder: String,
+    python: String,
+    version: String,
+    socket_folder: PathBuf,
+    transport: Transport,
+    token: Arc<str>,
+    handler: Arc<dyn CallHandler>,
+    closed: CancellationToken,
+}
+
+struct Incoming {
+    process: Process,
+    buffer: BytesMut,
+    ended: bool,
+}
+
+impl SocketLink {
+    /// Starts guard and supervisor and opens the socket for tool calls.
+    ///
+    /// # Errors
+    /// When the interpreter is unfit, or the session's folder or socket cannot be made.
+    pub async fn start(start: Start<'_>) -> Result<Self, StartError> {
+        let command = Command {
+            program: start.python.as_os_str().to_owned(),
+            arguments: bundle::arguments(),
+            environment: start.environment,
+            folder: start.folder,
+        };
+        let mut process = start.target.spawn(command).await?;
+        let (commands, receiver) = mpsc::unbounded_channel();
+        let stdin = std::mem::replace(&mut process.stdin, Box::new(tokio::io::sink()));
+        tokio::spawn(write(stdin, receiver));
+        // A dead interpreter shows on its output.
+        let bases: Vec<Vec<u8>> = start
+            .bases
+            .iter()
+            .map(|base| base.as_os_str().as_encoded_bytes().to_vec())
+            .collect();
+        let name = format!("talaria-{}", random_hex()?);
+        let _ = commands.send(Bytes::from(bundle::bundle(&name, &bases)));
+        let mut incoming = Incoming {
+            process,
+            buffer: BytesMut::with_capacity(1 << 16),
+            ended: false,
+        };
+        let (version, python, folders) = match tokio::time::timeout(START_LIMIT, incoming.begin()).await {
+            Ok(begun) => begun?,
+            Err(_) => {
+                return Err(StartError::Broken(format!(
+                    "said nothing for {} s",
+                    START_LIMIT.as_secs()
+                )));
+            }
+        };
+        let (Some(folder), Some(socket_folder)) = (folders.first(), folders.last()) else {
+            let tried: Vec<String> = start.bases.iter().map(|base| base.display().to_string()).collect();
+            return Err(StartError::NoFolder(tried.join(", ")));
+        };
+        let socket_folder = PathBuf::from(socket_folder);
+        log_stderr(&mut incoming.process);
+        let token: Arc<str> = random_hex()?.into();
+        let closed = CancellationToken::new();
+        let endpoint = Endpoint::bind(start.transport, &socket_folder).await?;
+        let calls = CallServer::new(endpoint, token.clone(), start.handler.clone(), closed.clone());
+        Ok(Self {
+            commands,
+            folder: folder.clone(),
+            python,
+            version,
+            events: Mutex::new(incoming),
+            calls: std::sync::Mutex::new(calls),
+            socket_folder,
+            transport: start.transport,
+            token,
+            handler: start.handler,
+            closed,
+        })
+    }
+
+    /// `3.11.7`
+    #[must_use]
+    pub fn python_version(&self) -> &str {
+        &self.version
+    }
+
+    /// Path of the interpreter that runs the supervisor, as it knows itself.
+    #[must_use]
+    pub fn python(&self) -> &str {
+        &self.python
+    }
+
+    fn lock_calls(&self) -> std::sync::MutexGuard<'_, CallServer> {
+        self.calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Drop for SocketLink {
+    fn drop(&mut self) {
+        self.closed.cancel();
+    }
+}
+
+#[async_trait]
+impl Link for SocketLink {
+    fn send(&self, command: LinkCommand) -> Result<(), LinkError> {
+        self.commands.send(command.encode()).map_err(|_| LinkError::Gone)
+    }
+
+    async fn next(&self) -> Result<LinkEvent, LinkError> {
+        self.events.lock().await.next().await
+    }
+
+    async fn open_for_calls(&self) -> Result<(), LinkError> {
+        if self.lock_calls().endpoint.is_reachable() {
+            return Ok(());
+        }
+        // A cell removed the session's folder; its files are ours to make again.
+        if let Err(source) = make_private(&self.socket_folder) {
+            return Err(LinkError::Bind {
+                place: self.socket_folder.display().to_string(),
+                source,
+            });
+        }
+        let endpoint = Endpoint::bind(self.transport, &self.socket_folder).await?;
+        let calls = CallServer::new(endpoint, self.token.clone(), self.handler.clone(), self.closed.clone());
+        *self.lock_calls() = calls;
+        Ok(())
+    }
+
+    fn variables(&self) -> Vec<(String, String)> {
+        let address = self.lock_calls().endpoint.address();
+        vec![("HERMES_RPC_SOCKET".to_owned(), address)]
+    }
+
+    fn token(&self) -> &str {
+        &self.token
+    }
+
+    fn folder(&self) -> &str {
+        &self.folder
+    }
+
+    fn transport(&self) -> &'static str {
+        self.transport.name()
+    }
+}
+
+/// 128 random bits: names that nobody can guess or squat.
+fn random_hex() -> Result<String, StartError> {
+    let mut bits = [0_u8; 16];
+    getrandom::fill(&mut bits).map_err(|error| StartError::Broken(format!("no random numbers: {error}")))?;
+    Ok(format!("{:032x}", u128::from_ne_bytes(bits)))
+}
+
+/// Whatever guard and supervisor have to say goes to our log.
+fn log_stderr(process: &mut Process) {
+    let stderr = std::mem::replace(&mut process.stderr, Box::new(tokio::io::empty()));
+    tokio::spawn(async move {
+        let mut lines = BufReader::new(stderr).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            warn!(supervisor = %line);
+        }
+    });
+}
+
+fn make_private(folder: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+async fn write(mut stdin: Box<dyn tokio::io::AsyncWrite + Send + Unpin>, mut commands: mpsc::UnboundedReceiver<Bytes>) {
+    while let Some(command) = commands.recv().await {
+        if stdin.write_all(&command).await.is_err() || stdin.flush().await.is_err() {
+            return; // its end shows on the other stream
+        }
+    }
+}
+
+impl Incoming {
+    /// Waits for the line that says which interpreter this is, then for the supervisor's greeting.
+    async fn begin(&mut self) -> Result<(String, String, Vec<String>), StartError> {
+        let line = loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.split_to(end + 1);
+                let text = String::from_utf8_lossy(&line).trim().to_owned();
+                if let Some(found) = text.strip_prefix(MARKER) {
+                    break found.trim().to_owned();
+                }
+                debug!(line = %text, "the interpreter said something before it began");
+                continue;
+            }
+            if self.buffer.len() > 1 << 16 || self.read().await? == 0 {
+                return Err(StartError::Broken(self.last_words().await));
+            }
+        };
+        let (version, python) = line.split_once(' ').unwrap_or((&line, ""));
+        let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+        if (numbers.next(), numbers.next()) < (Some(3), Some(8)) {
+            return Err(StartError::TooOld(version.to_owned()));
+        }
+        match self.next().await {
+            Ok(LinkEvent::Hello(folders)) => Ok((version.to_owned(), python.to_owned(), folders)),
+            Ok(_) => Err(StartError::Link(LinkError::Malformed("no greeting"))),
+            Err(LinkError::Gone) => Err(StartError::Broken(self.last_words().await)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn read(&mut self) -> Result<usize, LinkError> {
+        self.process
+            .stdout
+            .read_buf(&mut self.buffer)
+            .await
+            .map_err(|_| LinkError::Gone)
+    }
+
+    async fn next(&mut self) -> Result<LinkEvent, LinkError> {
+        loop {
+            if let Some(event) = LinkEvent::decode(&mut self.buffer)? {
+                return Ok(event);
+            }
+            if self.ended || self.read().await? == 0 {
+                self.ended = true;
+                // Reaps it; the guard ends at once when the supervisor has.
+                let _ = tokio::time::timeout(Duration::from_secs(2), self.process.end.wait()).await;
+                return Err(LinkError::Gone);
+            }
+        }
+    }
+
+    /// How the interpreter ended and the end of what it wrote to stderr.
+    async fn last_words(&mut self) -> String {
+        let mut text = Vec::new();
+        let limit = Duration::from_secs(1);
+        let read = self.process.stderr.read_to_end(&mut text);
+        let _ = tokio::time::timeout(limit, read).await;
+        let end = match tokio::time::timeout(limit, self.process.end.wait()).await {
+            Ok(ProcessEnd::Code(code)) => format!("exited with {code}"),
+            Ok(ProcessEnd::Signal(signal)) => format!("was ended by signal {signal}"),
+            Ok(ProcessEnd::Lost) | Err(_) => "did not answer as Python does".to_owned(),
+        };
+        let text = String::from_utf8_lossy(&text[text.len().saturating_sub(STDERR_KEPT)..]);
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        // A traceback says it in its last line, everything else in its first.
+        let line = if text.contains("Traceback (") {
+            lines.next_back()
+        } else {
+            lines.next()
+        };
+        let text: String = line.unwrap_or_default().chars().take(300).collect();
+        if text.is_empty() { end } else { format!("{end}: {text}") }
+    }
+}

@@ -1,0 +1,9 @@
+//! The link of the local target: messages to the supervisor over its standard streams, tool calls
+//! over a socket that scripts connect to.
+
+mod calls;
+mod control;
+mod endpoint;
+
+pub use control::{SocketLink, Start, StartError};
+pub use endpoint::Transport;

@@ -1,0 +1,160 @@
+//! The tools that Talaria brings along.
+
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+
+use super::{CallContext, ToolCall, ToolHost, ToolSpec, read_file, terminal, write_file};
+
+/// The built-in tool host: works on whatever target the call's workspace stands for.
+pub struct BuiltinTools {
+    specs: Vec<ToolSpec>,
+    spill_dir: Option<PathBuf>,
+}
+
+impl BuiltinTools {
+    /// `spill_dir` is the broker's own folder of spilled output, which `read_file` serves on
+    /// every target.
+    #[must_use]
+    pub fn new(spill_dir: Option<PathBuf>) -> Self {
+        Self {
+            specs: vec![read_file::spec(), write_file::spec(), terminal::spec()],
+            spill_dir,
+        }
+    }
+}
+
+#[async_trait]
+impl ToolHost for BuiltinTools {
+    fn tools(&self) -> &[ToolSpec] {
+        &self.specs
+    }
+
+    async fn call(&self, call: ToolCall, context: &CallContext) -> Value {
+        match call.name.as_str() {
+            "read_file" => read_file::call(&call.arguments, context, self.spill_dir.as_deref()).await,
+            "write_file" => write_file::call(&call.arguments, context).await,
+            "terminal" => terminal::call(&call.arguments, context).await,
+            other => failure(format!("{other} is no built-in tool; use one that hermes_tools has")),
+        }
+    }
+}
+
+/// The result of a call that failed.
+pub(super) fn failure(error: impl Into<String>) -> Value {
+    json!({ "error": error.into() })
+}
+
+/// A string argument; the empty string when absent, which validation has ruled out.
+pub(super) fn text<'a>(arguments: &'a serde_json::Map<String, Value>, name: &str) -> &'a str {
+    arguments.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failing test may panic")]
+pub(super) mod testing {
+    //! A workspace over [`LocalFiles`] whose commands are answered by the test.
+
+    use std::path::Path;
+    use std::sync::{Arc, Mutex};
+
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::tools::{
+        CommandOutput, CommandRequest, LocalFiles, Page, ReadRequest, Workspace, WorkspaceError, Written,
+        validate_arguments,
+    };
+
+    pub(in crate::tools) struct FakeWorkspace {
+        files: LocalFiles,
+        pub answer: Result<CommandOutput, WorkspaceError>,
+        pub asked: Mutex<Vec<CommandRequest>>,
+    }
+
+    #[async_trait]
+    impl Workspace for FakeWorkspace {
+        async fn read_page(&self, request: ReadRequest) -> Result<Page, WorkspaceError> {
+            self.files.read_page(request).await
+        }
+        async fn write(&self, path: &str, content: &str) -> Result<Written, WorkspaceError> {
+            self.files.write(path, content).await
+        }
+        async fn run(
+            &self,
+            request: CommandRequest,
+            _cancel: &CancellationToken,
+        ) -> Result<CommandOutput, WorkspaceError> {
+            self.asked.lock().unwrap().push(request);
+            self.answer.clone()
+        }
+    }
+
+    pub(in crate::tools) fn workspace(
+        folder: &Path,
+        answer: Result<CommandOutput, WorkspaceError>,
+    ) -> Arc<FakeWorkspace> {
+        let files = LocalFiles::new(folder, None);
+        Arc::new(FakeWorkspace {
+            files,
+            answer,
+            asked: Mutex::default(),
+        })
+    }
+
+    pub(in crate::tools) fn silent() -> Result<CommandOutput, WorkspaceError> {
+        Ok(CommandOutput {
+            output: Vec::new(),
+            exit_code: 0,
+            error: None,
+        })
+    }
+
+    /// Validates and calls a built-in tool, as the broker does.
+    pub(in crate::tools) async fn call(
+        host: &BuiltinTools,
+        workspace: Arc<FakeWorkspace>,
+        name: &str,
+        arguments: Value,
+    ) -> Value {
+        let arguments = arguments.as_object().unwrap().clone();
+        let spec = host.tools().iter().find(|spec| spec.name == name).unwrap();
+        if let Err(error) = validate_arguments(spec, &arguments) {
+            return failure(error);
+        }
+        let context = CallContext {
+            cancel: CancellationToken::new(),
+            workspace,
+        };
+        host.call(
+            ToolCall {
+                name: name.into(),
+                arguments,
+            },
+            &context,
+        )
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tools::{check_specs, stub_source};
+
+    #[test]
+    fn signatures_are_those_of_the_contract() {
+        let host = BuiltinTools::new(None);
+        assert_eq!(check_specs(host.tools()), Ok(()));
+        let specs: Vec<&ToolSpec> = host.tools().iter().collect();
+        let source = stub_source(&specs, "");
+        for signature in [
+            r#"def read_file(path: str, offset: "int | str" = 1, limit: int = 2000, raw: bool = False) -> dict:"#,
+            "def write_file(path: str, content: str) -> dict:",
+            r#"def terminal(command: str, timeout: "float | None" = None, workdir: "str | None" = None) -> dict:"#,
+        ] {
+            assert!(source.contains(signature), "{signature}");
+        }
+    }
+}

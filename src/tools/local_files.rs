@@ -1,0 +1,256 @@
+//! The file half of a workspace on this machine, in process.
+//!
+//! It runs with the rights of the broker's user and refuses nothing that this user may do: what
+//! is local is no sandbox. All work happens on blocking threads.
+
+mod page;
+mod source;
+mod write;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::arguments::nearest;
+use super::{Page, ReadRequest, WorkspaceError, Written};
+
+/// Names of a folder that an error shows.
+const SHOWN_NAMES: usize = 50;
+/// Names of a folder that are looked at for an error.
+const SEEN_NAMES: usize = 10_000;
+
+/// Files as one session sees them: a working directory and a home.
+#[derive(Clone, Debug)]
+pub struct LocalFiles {
+    workdir: PathBuf,
+    home: Option<PathBuf>,
+}
+
+impl LocalFiles {
+    /// `workdir` must be absolute; `home` is what `~` stands for. Cheap: make one per call when
+    /// the working directory moves.
+    #[must_use]
+    pub fn new(workdir: impl Into<PathBuf>, home: impl Into<Option<PathBuf>>) -> Self {
+        Self {
+            workdir: workdir.into(),
+            home: home.into(),
+        }
+    }
+
+    /// The absolute path that a script's path stands for; symlinks and `..` stay as they are.
+    ///
+    /// # Errors
+    /// When the path is empty, holds a NUL, or needs a home that is not known.
+    pub fn resolve(&self, path: &str) -> Result<PathBuf, WorkspaceError> {
+        if path.is_empty() {
+            return Err(WorkspaceError("the path is empty; name a file".into()));
+        }
+        if path.contains('\0') {
+            let text = format!("the path {path:?} holds a NUL character, which no file name can");
+            return Err(WorkspaceError(text));
+        }
+        match path.strip_prefix('~') {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => match &self.home {
+                Some(home) => Ok(home.join(rest.trim_start_matches('/'))),
+                None => Err(WorkspaceError(format!(
+                    "{path} cannot be found: the home directory is not known; use an absolute path"
+                ))),
+            },
+            _ => Ok(self.workdir.join(path)),
+        }
+    }
+
+    /// Reads one page. A file of any size is read in pieces; pipes and devices are refused.
+    ///
+    /// # Errors
+    /// A sentence for the script: not there (with similar names), a folder (with some of what
+    /// it holds), binary (with its kind and size), not readable.
+    pub async fn read_page(&self, request: ReadRequest) -> Result<Page, WorkspaceError> {
+        let path = self.resolve(&request.path)?;
+        blocking(move || {
+            let start = page::Start::parse(&request.offset)?;
+            let opened = source::open(&path)?;
+            page::read(opened, start, request.limit, request.raw, page::BOUNDS)
+                .map_err(|error| failed("read", &path, &error))
+        })
+        .await
+    }
+
+    /// Writes a file whole or not at all; mode bits of an existing file stay.
+    ///
+    /// # Errors
+    /// A sentence for the script; the old file is then as it was.
+    pub async fn write(&self, path: &str, content: &str) -> Result<Written, WorkspaceError> {
+        let target = self.resolve(path)?;
+        let content = content.to_owned();
+        blocking(move || write::write(&target, content.as_bytes())).await
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, WorkspaceError> + Send + 'static,
+) -> Result<T, WorkspaceError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+        Err(WorkspaceError(format!(
+            "the file operation was abandoned ({error}); try it again"
+        )))
+    })
+}
+
+/// What an I/O error on a path means to the script.
+fn failed(verb: &str, path: &Path, error: &io::Error) -> WorkspaceError {
+    let shown = path.display();
+    let why = match error.kind() {
+        io::ErrorKind::NotFound => return missing(path),
+        io::ErrorKind::PermissionDenied => "this user has no right to".into(),
+        io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only; choose another place".into(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "the disk or the user's quota is full; free space or choose another place".into()
+        }
+        io::ErrorKind::NotADirectory => "a part of the path is a file, not a folder".into(),
+        io::ErrorKind::InvalidFilename => "the name is too long".into(),
+        _ if error.raw_os_error() == Some(libc::ELOOP) => "its symlinks lead in a circle".into(),
+        io::ErrorKind::WouldBlock => "it has nothing to give or take right now".into(),
+        _ => error.to_string(),
+    };
+    WorkspaceError(format!("cannot {verb} {shown}: {why}"))
+}
+
+/// Says what there is instead of a file that is not there.
+fn missing(path: &Path) -> WorkspaceError {
+    let shown = path.display();
+    let mut folder = path.parent();
+    while let Some(parent) = folder.filter(|parent| !parent.is_dir()) {
+        folder = parent.parent();
+    }
+    let Some(folder) = folder else {
+        return WorkspaceError(format!("{shown} does not exist"));
+    };
+    if path.parent() != Some(folder) {
+        return WorkspaceError(format!(
+            "{shown} does not exist; the nearest folder that does is {}",
+            folder.display()
+        ));
+    }
+    let mut names = names(folder, SEEN_NAMES);
+    let wanted = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    let mut similar = Vec::new();
+    while similar.len() < 3 {
+        let Some(found) = nearest(&wanted, names.iter().map(String::as_str)) else {
+            break;
+        };
+        let found = found.to_owned();
+        names.retain(|name| *name != found);
+        similar.push(found);
+    }
+    let hint = match similar.as_slice() {
+        [] => "list the folder to see what is there".into(),
+        similar => format!("similar names there: {}", similar.join(", ")),
+    };
+    WorkspaceError(format!("{shown} does not exist; {hint}"))
+}
+
+/// A folder given where a file was meant.
+fn is_folder(path: &Path) -> WorkspaceError {
+    let mut names = names(path, SEEN_NAMES);
+    names.sort();
+    let more = names.len().saturating_sub(SHOWN_NAMES);
+    names.truncate(SHOWN_NAMES);
+    let held = match (names.as_slice(), more) {
+        ([], _) => "nothing".into(),
+        (names, 0) => names.join(", "),
+        (names, more) => format!("{} and {more} more", names.join(", ")),
+    };
+    WorkspaceError(format!("{} is a folder, not a file; it holds {held}", path.display()))
+}
+
+/// Names in a folder, folders with a slash after them; none when it cannot be read.
+fn names(folder: &Path, at_most: usize) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    entries
+        .filter_map(Result::ok)
+        .take(at_most)
+        .map(|entry| {
+            let slash = if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                "/"
+            } else {
+                ""
+            };
+            format!("{}{slash}", entry.file_name().to_string_lossy())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failing test may panic")]
+mod tests {
+    use super::*;
+
+    fn request(path: &str) -> ReadRequest {
+        ReadRequest {
+            path: path.into(),
+            offset: "1".into(),
+            limit: 2000,
+            raw: false,
+        }
+    }
+
+    #[test]
+    fn paths() {
+        let files = LocalFiles::new("/cwd", PathBuf::from("/home/u"));
+        for (given, expected) in [
+            ("a/b", "/cwd/a/b"),
+            ("/x", "/x"),
+            ("~", "/home/u/"),
+            ("~/x", "/home/u/x"),
+            ("~//x", "/home/u/x"),
+            ("~other", "/cwd/~other"),
+            (" ", "/cwd/ "),
+            ("../x", "/cwd/../x"),
+        ] {
+            assert_eq!(files.resolve(given).unwrap(), Path::new(expected), "{given}");
+        }
+        for (files, path) in [(&files, ""), (&files, "a\0b"), (&LocalFiles::new("/", None), "~/x")] {
+            assert!(files.resolve(path).is_err(), "{path:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn errors_say_what_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        std::fs::write(root.join("config.yaml"), "").unwrap();
+        std::fs::create_dir(root.join("sub")).unwrap();
+        std::os::unix::fs::symlink("circle", root.join("circle")).unwrap();
+        let files = LocalFiles::new(root, None);
+        for (path, words) in [
+            ("config.yml", vec!["does not exist", "config.yaml"]),
+            ("zzzz", vec!["does not exist", "list the folder"]),
+            ("no/such/place", vec!["nearest folder", root.to_str().unwrap()]),
+            (".", vec!["is a folder", "config.yaml, sub/"]),
+            ("sub", vec!["is a folder", "nothing"]),
+            ("config.yaml/x", vec!["a part of the path is a file"]),
+            ("circle", vec!["circle"]),
+            (&"n".repeat(300), vec!["too long"]),
+        ] {
+            let error = files.read_page(request(path)).await.unwrap_err().to_string();
+            for word in words {
+                assert!(error.contains(word), "{path}: {error}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_written_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = LocalFiles::new("/", folder.path().to_path_buf());
+        let content = "`$(x)` 'EOF'\r\n\"ü\u{1f600}\"\n\n--- stderr ---\nno newline";
+        files.write("~/na me.txt", content).await.unwrap();
+        let mut request = request("~/na me.txt");
+        request.raw = true;
+        let page = files.read_page(request).await.unwrap();
+        assert_eq!((page.content.as_str(), page.total_lines), (content, Some(5)));
+        assert_eq!(page.file_size, content.len() as u64);
+    }
+}

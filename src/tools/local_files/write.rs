@@ -1,0 +1,292 @@
+//! Writes a file whole or not at all.
+
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD, FallocateFlags, accessat, fallocate};
+
+use super::{WorkspaceError, Written, failed, is_folder};
+
+/// As many symlinks as Linux follows.
+const MOST_LINKS: usize = 40;
+
+pub(super) fn write(path: &Path, content: &[u8]) -> Result<Written, WorkspaceError> {
+    let fail = |error: io::Error| match error.kind() {
+        // The file need not exist; so this is a folder of /proc or one that has just gone.
+        io::ErrorKind::NotFound => WorkspaceError(format!("cannot write {}: its folder is gone", path.display())),
+        _ => failed("write", path, &error),
+    };
+    if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+        let text = format!("{} is the name of a folder; add a file name", path.display());
+        return Err(WorkspaceError(text));
+    }
+    let target = behind_links(path).map_err(fail)?;
+    let existing = match target.metadata() {
+        Ok(metadata) if metadata.is_dir() => return Err(is_folder(&target)),
+        Ok(metadata) => Some(metadata),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(fail(error)),
+    };
+    let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else {
+        return Err(WorkspaceError(format!("{} is no name of a file", path.display())));
+    };
+    let mut made = Vec::new();
+    let done = make_folders(parent, &mut made).and_then(|()| match &existing {
+        None => replace(&target, content, None),
+        Some(metadata) if metadata.is_file() => {
+            accessat(CWD, &target, Access::WRITE_OK, AtFlags::EACCESS)?;
+            replace(&target, content, Some(metadata.permissions())).or_else(|error| {
+                match error.kind() {
+                    // The folder takes no new file, or the file is a mount of its own.
+                    io::ErrorKind::PermissionDenied
+                    | io::ErrorKind::ReadOnlyFilesystem
+                    | io::ErrorKind::ResourceBusy => overwrite(&target, content),
+                    _ => Err(error),
+                }
+            })
+        }
+        Some(_) => pour(&target, content),
+    });
+    if let Err(error) = done {
+        for folder in made.iter().rev() {
+            // Only a folder that is still empty goes; one that is in use by now may stay.
+            let _ = std::fs::remove_dir(folder);
+        }
+        return Err(fail(error));
+    }
+    let resolved = parent
+        .canonicalize()
+        .map_or_else(|_| target.clone(), |folder| folder.join(name));
+    Ok(Written {
+        bytes_written: content.len() as u64,
+        dirs_created: made.iter().map(|folder| folder.display().to_string()).collect(),
+        resolved_path: resolved.display().to_string(),
+    })
+}
+
+/// The file that is meant when the path is a symlink; it need not exist.
+fn behind_links(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_path_buf();
+    for _ in 0..MOST_LINKS {
+        match path.symlink_metadata() {
+            Ok(metadata) if metadata.is_symlink() => {
+                let link = std::fs::read_link(&path)?;
+                path = path.parent().unwrap_or(Path::new("/")).join(link);
+            }
+            _ => return Ok(path),
+        }
+    }
+    Err(rustix::io::Errno::LOOP.into())
+}
+
+/// Makes the folders that are missing and notes each, outermost first.
+fn make_folders(folder: &Path, made: &mut Vec<PathBuf>) -> io::Result<()> {
+    match folder.metadata() {
+        Ok(metadata) if metadata.is_dir() => return Ok(()),
+        Ok(_) => return Err(io::ErrorKind::NotADirectory.into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    if let Some(parent) = folder.parent() {
+        make_folders(parent, made)?;
+    }
+    match DirBuilder::new().create(folder) {
+        Ok(()) => {
+            made.push(folder.to_path_buf());
+            Ok(())
+        }
+        // Somebody else made it meanwhile, or it is `missing/..`, which exists by now.
+        Err(_) if folder.is_dir() => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes aside in the same folder, then renames over the target.
+fn replace(target: &Path, content: &[u8], mode: Option<Permissions>) -> io::Result<()> {
+    let folder = target.parent().unwrap_or(Path::new("/"));
+    // A new file gets what the umask leaves; an existing one may be private, so nobody else may
+    // look into the copy before it has the same bits.
+    let initial = if mode.is_some() { 0o600 } else { 0o666 };
+    let mut file = tempfile::Builder::new()
+        .prefix(".talaria-")
+        .rand_bytes(16)
+        .permissions(Permissions::from_mode(initial))
+        .tempfile_in(folder)?;
+    file.write_all(content)?;
+    if let Some(mode) = mode {
+        file.as_file().set_permissions(mode)?;
+    }
+    file.persist(target).map_err(|error| error.error)?;
+    Ok(())
+}
+
+/// Writes in place, having first made sure that the disk has the room.
+fn overwrite(target: &Path, content: &[u8]) -> io::Result<()> {
+    let file = OpenOptions::new()
+        .write(true)
+        .custom_flags(libc::O_NOCTTY)
+        .open(target)?;
+    if let Err(error) = reserve(&file, content.len() as u64)
+        && matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    {
+        return Err(error);
+    }
+    file.write_all_at(content, 0)?;
+    file.set_len(content.len() as u64)
+}
+
+fn reserve(file: &File, size: u64) -> io::Result<()> {
+    if size > 0 {
+        fallocate(file, FallocateFlags::KEEP_SIZE, 0, size)?;
+    }
+    Ok(())
+}
+
+/// Writes into a device or pipe, such as /dev/null, without ever waiting for it.
+fn pour(target: &Path, content: &[u8]) -> io::Result<()> {
+    OpenOptions::new()
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(target)?
+        .write_all(content)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failing test may panic")]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().mode() & 0o7777
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        super::super::names(folder, 100)
+    }
+
+    #[test]
+    fn folders_are_made_and_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let written = write(&root.join("a/b/c.txt"), b"x").unwrap();
+        let expected = [root.join("a"), root.join("a/b")].map(|path| path.display().to_string());
+        assert_eq!(written.dirs_created, expected);
+        assert_eq!(written.bytes_written, 1);
+        let again = write(&root.join("a/b/../b/c.txt"), b"").unwrap();
+        assert_eq!(again.dirs_created, Vec::<String>::new());
+        assert_eq!(again.resolved_path, root.join("a/b/c.txt").display().to_string());
+        assert_eq!(std::fs::read(root.join("a/b/c.txt")).unwrap(), b"");
+        write(&root.join("new/../other/f"), b"y").unwrap();
+        assert_eq!(std::fs::read(root.join("other/f")).unwrap(), b"y");
+    }
+
+    #[test]
+    fn mode_bits_stay_and_nothing_is_left_beside() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        write(&path, b"1").unwrap();
+        std::fs::write(folder.path().join("plain"), "").unwrap();
+        assert_eq!(mode(&path), mode(&folder.path().join("plain")));
+        for bits in [0o755, 0o600, 0o4751] {
+            std::fs::set_permissions(&path, Permissions::from_mode(bits)).unwrap();
+            write(&path, b"2").unwrap();
+            assert_eq!(mode(&path), bits);
+        }
+        let before = path.metadata().unwrap().ino();
+        write(&path, b"3").unwrap();
+        assert_ne!(path.metadata().unwrap().ino(), before, "renamed, not written over");
+        assert_eq!(names(folder.path()).len(), 2);
+    }
+
+    #[test]
+    fn a_symlink_stays_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join("d")).unwrap();
+        std::fs::write(root.join("d/file"), "old").unwrap();
+        symlink("d/file", root.join("one")).unwrap();
+        symlink(root.join("one"), root.join("two")).unwrap();
+        symlink("d/later", root.join("dangling")).unwrap();
+        symlink("circle", root.join("circle")).unwrap();
+        let written = write(&root.join("two"), b"new").unwrap();
+        assert_eq!(written.resolved_path, root.join("d/file").display().to_string());
+        assert_eq!(std::fs::read(root.join("d/file")).unwrap(), b"new");
+        assert!(root.join("two").is_symlink() && root.join("one").is_symlink());
+        write(&root.join("dangling"), b"now").unwrap();
+        assert_eq!(std::fs::read(root.join("d/later")).unwrap(), b"now");
+        assert!(
+            write(&root.join("circle"), b"")
+                .unwrap_err()
+                .to_string()
+                .contains("circle")
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_written_says_why_and_leaves_no_trace() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        std::fs::write(root.join("file"), "").unwrap();
+        std::fs::create_dir(root.join("dir")).unwrap();
+        for (path, word) in [
+            (root.join("dir"), "is a folder"),
+            (root.join("file/x"), "a part of the path is a file"),
+            (root.join("x/"), "add a file name"),
+            (root.join(format!("made/{}", "n".repeat(300))), "too long"),
+            (PathBuf::from("/"), "folder"),
+            (PathBuf::from("/proc/none/x"), "cannot write"),
+        ] {
+            let error = write(&path, b"x").unwrap_err().to_string();
+            assert!(error.contains(word), "{}: {error}", path.display());
+        }
+        assert!(!root.join("made").exists());
+        assert_eq!(names(root).len(), 2);
+    }
+
+    /// Root may write anywhere, so there is something to see only for other users.
+    #[test]
+    fn rights_are_respected() {
+        if rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let set = |path: &Path, bits| {
+            std::fs::set_permissions(path, Permissions::from_mode(bits)).unwrap();
+        };
+        let path = folder.path().join("f");
+        std::fs::write(&path, "old").unwrap();
+        set(&path, 0o444);
+        assert!(write(&path, b"new").unwrap_err().to_string().contains("no right"));
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        set(&path, 0o644);
+        set(folder.path(), 0o555);
+        write(&path, b"new").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        let other = write(&folder.path().join("g"), b"new").unwrap_err().to_string();
+        set(folder.path(), 0o755);
+        assert!(other.contains("no right"), "{other}");
+    }
+
+    #[test]
+    fn a_full_disk_is_an_error() {
+        let error = write(Path::new("/dev/full"), b"x").unwrap_err().to_string();
+        assert!(error.contains("full"), "{error}");
+        write(Path::new("/dev/null"), b"x").unwrap();
+        assert!(!Path::new("/dev/null").metadata().unwrap().is_file());
+    }
+
+    #[test]
+    fn in_place_writing_is_exact() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        for content in [&b"a longer text"[..], b"short", b""] {
+            std::fs::write(&path, "what was here before").unwrap();
+            overwrite(&path, content).unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), content);
+        }
+    }
+}
