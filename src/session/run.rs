@@ -237,7 +237,7 @@ impl Inner {
     }
 
     async fn abandon(&self, state: &mut State) {
-        self.workspace.attach(None);
+        self.workspace.detach();
         self.has_kernel.store(false, Ordering::Release);
         if let Some(live) = state.live.take() {
             live.close().await;
@@ -411,7 +411,7 @@ impl Inner {
                 .map_err(|error| SessionError::Start(format!("{} cannot be made: {error}", work.display())))?;
             self.workspace.set_working_directory(work);
         }
-        self.workspace.attach(Some(live.agent.clone()));
+        self.workspace.attach(&live.agent);
         state.live = Some(live);
         Ok(())
     }

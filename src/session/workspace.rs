@@ -2,7 +2,7 @@
 //! supervisor.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +16,9 @@ use crate::tools::{
 pub(super) struct SessionWorkspace {
     home: PathBuf,
     shell: Shell,
-    agent: Mutex<Option<Arc<Agent>>>,
+    /// The session holds the supervisor, not we: the supervisor's link leads back here, and a circle
+    /// would keep it alive when the session is dropped.
+    agent: Mutex<Weak<Agent>>,
 }
 
 impl SessionWorkspace {
@@ -24,13 +26,18 @@ impl SessionWorkspace {
         Self {
             home,
             shell,
-            agent: Mutex::new(None),
+            agent: Mutex::default(),
         }
     }
 
     /// Names the supervisor that commands run under.
-    pub(super) fn attach(&self, agent: Option<Arc<Agent>>) {
-        *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = agent;
+    pub(super) fn attach(&self, agent: &Arc<Agent>) {
+        *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(agent);
+    }
+
+    /// Forgets that supervisor.
+    pub(super) fn detach(&self) {
+        *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = Weak::new();
     }
 
     /// The session's working directory, as the last command left it.
@@ -74,7 +81,7 @@ impl Workspace for SessionWorkspace {
             .agent
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+            .upgrade()
             .ok_or_else(|| WorkspaceError("the session has ended".to_owned()))?;
         if let Some(plan) = self.shell.login_plan().await {
             let result = self.run_plan(&agent, plan).await?;
