@@ -1,0 +1,60 @@
+//! The contract of a session, checked against the real thing on every target.
+//!
+//! A test is a plain function over a [`Rig`]; it belongs to an area (a module with a table of its tests)
+//! and is named `target::area::what_it_shows`. A new target is one line in [`rig::TARGETS`], a new area
+//! one line in [`AREAS`].
+//!
+//! `TALARIA_TEST_PYTHON=/path/python3.x` makes all sessions use that interpreter.
+//!
+//! After each test, passed or failed, its sessions are closed; then nothing may be left of it: no
+//! process that carries its mark, no folder of a session.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
+
+mod cells;
+mod cli;
+mod command;
+mod observe;
+mod outcome;
+mod rig;
+mod tool_host;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+use rig::{Rig, TARGETS};
+
+/// A test: its name, and what it does.
+type Case = (&'static str, fn(&Rig));
+
+/// All areas.
+const AREAS: &[(&str, &[Case])] = &[
+    ("cells", cells::CASES),
+    ("outcome", outcome::CASES),
+    ("cli", cli::CASES),
+];
+
+/// A table of the functions named, each under its own name.
+macro_rules! cases {
+    ($($case:ident),* $(,)?) => { &[$((stringify!($case), $case)),*] };
+}
+pub(crate) use cases;
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Most of a test's time is waiting: for an interpreter to start, for a grace to pass.
+    arguments.test_threads.get_or_insert_with(|| {
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        2 * processors
+    });
+    let mut trials = Vec::new();
+    for target in TARGETS {
+        for (area, cases) in AREAS {
+            for (name, case) in *cases {
+                let name = format!("{}::{area}::{name}", target.name);
+                trials.push(Trial::test(name, move || rig::run(target, *case)));
+            }
+        }
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}

@@ -1,0 +1,276 @@
+//! What a test works with: a target, sessions on it, the command line, and a scratch folder.
+
+use std::ffi::OsString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use libtest_mimic::Failed;
+use talaria_broker::broker::Broker;
+use talaria_broker::environment::Environment;
+use talaria_broker::outcome::{Outcome, Status};
+use talaria_broker::session::{Cell, Session, SessionOptions};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use crate::command::Cli;
+use crate::observe::{self, wait_until};
+
+/// The longest that any single wait of a test lasts; it bounds a hang, it says nothing of speed.
+pub(crate) const HANG: Duration = Duration::from_secs(120);
+
+/// A place where sessions run.
+pub(crate) struct Target {
+    /// As a user writes it.
+    pub(crate) name: &'static str,
+    /// Default options of a session there.
+    options: fn(&Rig) -> SessionOptions,
+}
+
+/// All targets that the suite runs on.
+pub(crate) const TARGETS: &[Target] = &[Target {
+    name: "local",
+    options: |rig| SessionOptions::local(rig.work(), rig.environment([])),
+}];
+
+/// What one test gets.
+pub(crate) struct Rig {
+    /// The target.
+    pub(crate) target: &'static Target,
+    scratch: TempDir,
+    /// The broker of its sessions.
+    pub(crate) broker: Broker,
+}
+
+/// Runs a test, clears up after it, and sees that nothing is left.
+pub(crate) fn run(target: &'static Target, case: fn(&Rig)) -> Result<(), Failed> {
+    let rig = Rig::new(target);
+    let result = catch_unwind(AssertUnwindSafe(|| case(&rig)));
+    let left = catch_unwind(AssertUnwindSafe(|| rig.close()));
+    match (result, left) {
+        (Ok(()), Ok(())) => Ok(()),
+        (Err(panic), _) | (Ok(()), Err(panic)) => Err(Failed::from(message(&*panic))),
+    }
+}
+
+fn message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()))
+        .unwrap_or_else(|| "it panicked".to_owned())
+}
+
+/// The runtime of all sessions.
+pub(crate) fn runtime() -> &'static Runtime {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    RUNTIME.get_or_init(|| {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(4)
+            .enable_all()
+            .build()
+            .unwrap()
+    })
+}
+
+/// The interpreter of all sessions that do not look for one: `TALARIA_TEST_PYTHON`, else the `python3`
+/// of PATH without whatever shim stands before it.
+pub(crate) fn python() -> &'static Path {
+    static PYTHON: OnceLock<PathBuf> = OnceLock::new();
+    PYTHON.get_or_init(|| {
+        let asked = std::env::var_os("TALARIA_TEST_PYTHON").unwrap_or_else(|| "python3".into());
+        let said = Command::new(&asked)
+            .args(["-I", "-S", "-c", "import sys; print(sys.executable)"])
+            .output()
+            .unwrap_or_else(|error| panic!("{}: {error}", asked.display()));
+        assert!(said.status.success(), "{} does not run", asked.display());
+        PathBuf::from(String::from_utf8(said.stdout).unwrap().trim_end())
+    })
+}
+
+/// Minor version of [`python`].
+pub(crate) fn python_minor() -> u32 {
+    static MINOR: OnceLock<u32> = OnceLock::new();
+    *MINOR.get_or_init(|| {
+        let said = Command::new(python())
+            .args(["-I", "-S", "-c", "import sys; print(sys.version_info[1])"])
+            .output()
+            .unwrap();
+        String::from_utf8(said.stdout).unwrap().trim().parse().unwrap()
+    })
+}
+
+impl Rig {
+    fn new(target: &'static Target) -> Self {
+        let scratch = tempfile::Builder::new().prefix("conf-").tempdir().unwrap();
+        for folder in ["home", "tmp", "work"] {
+            std::fs::create_dir(scratch.path().join(folder)).unwrap();
+        }
+        let _inside = runtime().enter();
+        Self {
+            target,
+            scratch,
+            broker: Broker::new(4),
+        }
+    }
+
+    /// A folder that is this test's own. Its path is the test's mark: it stands in the environment
+    /// and the working directory of every process of its sessions.
+    pub(crate) fn scratch(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// HOME of its sessions.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.scratch.path().join("home")
+    }
+
+    /// Their TMPDIR; holds nothing but folders of sessions.
+    pub(crate) fn tmp(&self) -> PathBuf {
+        self.scratch.path().join("tmp")
+    }
+
+    /// Their working directory.
+    pub(crate) fn work(&self) -> PathBuf {
+        self.scratch.path().join("work")
+    }
+
+    /// Puts a file below the working directory.
+    pub(crate) fn file(&self, path: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.work().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// Variables of a broker with nothing of this machine's user in them, and more.
+    pub(crate) fn variables(&self) -> Vec<(OsString, OsString)> {
+        let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+        vec![
+            ("PATH".into(), path),
+            ("HOME".into(), self.home().into()),
+            ("TMPDIR".into(), self.tmp().into()),
+            ("LANG".into(), "C.UTF-8".into()),
+        ]
+    }
+
+    /// The same as a broker's snapshot, and more.
+    pub(crate) fn environment<'a>(&self, more: impl IntoIterator<Item = (&'a str, &'a str)>) -> Environment {
+        let more = more.into_iter().map(|(name, value)| (name.into(), value.into()));
+        self.variables().into_iter().chain(more).collect()
+    }
+
+    /// Options of a session as [`Rig::session`] opens one.
+    pub(crate) fn options(&self) -> SessionOptions {
+        let mut options = (self.target.options)(self);
+        options.python = Some(python().to_owned());
+        options.limits.timeout = HANG;
+        options
+    }
+
+    /// A session with the built-in tools.
+    pub(crate) fn session(&self) -> TestSession {
+        self.open(self.options())
+    }
+
+    /// A session whose options are changed first.
+    pub(crate) fn session_with(&self, change: impl FnOnce(&mut SessionOptions)) -> TestSession {
+        let mut options = self.options();
+        change(&mut options);
+        self.open(options)
+    }
+
+    /// A session of given options.
+    pub(crate) fn open(&self, options: SessionOptions) -> TestSession {
+        TestSession {
+            session: self.broker.open(options).unwrap(),
+        }
+    }
+
+    /// A command line with a clean environment; see [`Cli`].
+    pub(crate) fn cli<S: Into<OsString>>(&self, arguments: impl IntoIterator<Item = S>) -> Cli {
+        Cli::new(arguments, &self.work(), self.variables())
+            .env("TALARIA_TARGET", self.target.name)
+            .env("TALARIA_CODE_EXECUTION_PYTHON", python())
+    }
+
+    /// Ends all sessions; nothing may be left of them.
+    fn close(&self) {
+        let closed = runtime().block_on(async { tokio::time::timeout(HANG, self.broker.close()).await });
+        let mark = self.scratch().to_str().unwrap();
+        let clean = wait_until(Duration::from_secs(10), || observe::with_mark(mark).is_empty());
+        let left = observe::with_mark(mark);
+        // They were started by this test, directly or not.
+        observe::kill(&left);
+        let folders: Vec<_> = std::fs::read_dir(self.tmp())
+            .map(|entries| entries.flatten().map(|entry| entry.file_name()).collect())
+            .unwrap_or_default();
+        assert!(closed.is_ok(), "the sessions could not be closed");
+        assert!(clean, "processes are left: {left:#?}");
+        let folders: Vec<_> = folders
+            .iter()
+            .filter(|name| name.to_string_lossy().starts_with("talaria-"))
+            .collect();
+        assert!(folders.is_empty(), "folders are left: {folders:?}");
+    }
+}
+
+/// A session, seen from a test that waits.
+#[derive(Clone)]
+pub(crate) struct TestSession {
+    /// The session itself.
+    pub(crate) session: Session,
+}
+
+impl TestSession {
+    /// Runs a cell of text.
+    pub(crate) fn cell(&self, code: impl Into<String>) -> Outcome {
+        self.run(Cell::new(code))
+    }
+
+    /// Runs a cell of a file's bytes.
+    pub(crate) fn file(&self, source: impl Into<Vec<u8>>) -> Outcome {
+        self.run(Cell::from_file(source))
+    }
+
+    /// Runs a cell that ends at its limit.
+    pub(crate) fn cell_for(&self, seconds: f64, code: &str) -> Outcome {
+        let mut cell = Cell::new(code);
+        cell.limits.timeout = Some(Duration::from_secs_f64(seconds));
+        self.run(cell)
+    }
+
+    /// Runs a cell.
+    pub(crate) fn run(&self, cell: Cell) -> Outcome {
+        self.start(cell).wait()
+    }
+
+    /// Hands a cell over without waiting for it.
+    pub(crate) fn start(&self, cell: Cell) -> Running {
+        let session = self.session.clone();
+        Running(runtime().spawn(async move { session.execute(cell).await }))
+    }
+
+    /// Runs a cell that must succeed; what it printed.
+    pub(crate) fn ok(&self, code: &str) -> String {
+        let outcome = self.cell(code);
+        assert_eq!(outcome.status, Status::Success, "{code}\n{outcome:#?}");
+        outcome.output
+    }
+
+    /// Ends it.
+    pub(crate) fn close(&self) {
+        runtime().block_on(async { tokio::time::timeout(HANG, self.session.close()).await.unwrap() });
+    }
+}
+
+/// A cell under way. Dropped, it goes on.
+pub(crate) struct Running(tokio::task::JoinHandle<Outcome>);
+
+impl Running {
+    /// Waits for its end.
+    pub(crate) fn wait(self) -> Outcome {
+        let waiting = async { tokio::time::timeout(2 * HANG, self.0).await };
+        runtime().block_on(waiting).expect("the cell hangs").unwrap()
+    }
+}
