@@ -30,6 +30,7 @@ def main(bases: List[bytes], name: bytes, program: bytes) -> None:
     ``bases`` are folders in which the session's own may be made, best first.
     """
     os.setsid()
+    _close_inherited()
     folders = _make_folders(bases, name)
     processes.ignore_signals()
     processes.become_subreaper()
@@ -55,6 +56,20 @@ def main(bases: List[bytes], name: bytes, program: bytes) -> None:
     processes.kill_below(os.getpid())
     supervisor.remove(folders)
     os._exit(0)
+
+
+def _close_inherited() -> None:
+    """What the broker itself was started with is not for scripts."""
+    try:
+        inherited = [int(fd) for fd in os.listdir("/proc/self/fd")]
+    except OSError:
+        inherited = list(range(3, processes.MAX_DESCRIPTORS))
+    for fd in inherited:
+        if fd > 2:
+            try:
+                os.close(fd)
+            except OSError:
+                pass  # the listing's own
 
 
 def _make_folders(bases: List[bytes], name: bytes) -> List[bytes]:

@@ -536,6 +536,17 @@ def settle() -> None:
         pass
 
 
+def leave(code: int) -> None:
+    """Ends the process as an interpreter does, but does not wait for threads that still run."""
+    try:
+        import atexit
+
+        run: Callable[[], None] = atexit._run_exitfuncs  # type: ignore[attr-defined]
+        run()
+    finally:
+        os._exit(code)
+
+
 def serve(fd: int) -> None:
     """Runs the cells that come over the channel, until it ends."""
     channel = Channel(fd)
@@ -564,13 +575,7 @@ def serve(fd: int) -> None:
             os.close(null)
         result = kernel.run(fields)
         channel.send(b"D", fields[0], *result.fields())
-    import atexit
-
-    run: Callable[[], None] = atexit._run_exitfuncs  # type: ignore[attr-defined]
-    try:
-        run()
-    finally:
-        os._exit(0)
+    leave(0)
 
 
 def once(base: str) -> None:
@@ -586,7 +591,7 @@ def once(base: str) -> None:
     with open(base + ".aside", "wb") as out:
         out.write(pack(b"D", cell[0], *result.fields()))
     os.rename(base + ".aside", base + ".result")
-    sys.exit(result.code & 0xFF)
+    leave(result.code & 0xFF)
 
 
 if "CHANNEL" in globals():

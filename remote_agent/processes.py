@@ -19,7 +19,7 @@ GRACE = 5.0
 WALK_LIMIT = 10.0
 
 #: More than a supervisor ever holds open.
-_MAX_DESCRIPTORS = 4096
+MAX_DESCRIPTORS = 4096
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
@@ -260,7 +260,7 @@ def _close_all_but(*keep: int) -> None:
         os.closerange(low, fd)
         low = fd + 1
     # The list in /proc is closed to a process that forbids inspection.
-    os.closerange(low, _MAX_DESCRIPTORS)
+    os.closerange(low, MAX_DESCRIPTORS)
 
 
 class _Reaper:
