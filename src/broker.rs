@@ -1,13 +1,19 @@
 //! The broker: sessions, and the kernels that they share a limit for.
 
-use std::sync::Arc;
+use std::sync::{Arc, Once};
+use std::time::Duration;
 
-use crate::session::{Session, SessionError, SessionOptions, Slots};
+use crate::output::prune;
+use crate::session::{Session, SessionError, SessionOptions, Slots, spill_folder};
+
+/// Age at which output that was kept for `read_file` is removed.
+const SPILL_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Opens sessions and keeps the number of their kernels within a limit.
 pub struct Broker {
     slots: Arc<Slots>,
     reaper: tokio::task::JoinHandle<()>,
+    pruned: Once,
 }
 
 impl Broker {
@@ -17,7 +23,11 @@ impl Broker {
     pub fn new(max_session_kernels: usize) -> Self {
         let slots = Arc::new(Slots::new(max_session_kernels));
         let reaper = tokio::spawn(Slots::reap_idle(Arc::downgrade(&slots)));
-        Self { slots, reaper }
+        Self {
+            slots,
+            reaper,
+            pruned: Once::new(),
+        }
     }
 
     /// Opens a session. Nothing is started before its first cell.
@@ -25,6 +35,10 @@ impl Broker {
     /// # Errors
     /// When the tools of its host cannot be offered to scripts.
     pub fn open(&self, options: SessionOptions) -> Result<Session, SessionError> {
+        self.pruned.call_once(|| {
+            let folder = spill_folder(&options.environment);
+            tokio::task::spawn_blocking(move || prune(&folder, SPILL_KEPT));
+        });
         let session = Session::new(options, self.slots.clone())?;
         self.slots.add(&session.inner);
         Ok(session)

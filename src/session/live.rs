@@ -82,7 +82,11 @@ impl Live {
 
     fn of(link: SocketLink, candidate: &Candidate) -> Self {
         let version = link.python_version().to_owned();
-        let python = PathBuf::from(link.python());
+        // An interpreter that does not know its own path is called as it was found.
+        let python = match link.python() {
+            "" => candidate.path.clone(),
+            known => PathBuf::from(known),
+        };
         debug!(python = %python.display(), %version, why = %candidate.why, "interpreter");
         Self {
             python,

@@ -17,5 +17,6 @@ mod workspace;
 pub use cancel::Cancel;
 pub use cell::{Cell, CellSource, OutputSink};
 pub use options::SessionOptions;
+pub(crate) use options::spill_folder;
 pub use run::{Session, SessionError};
 pub(crate) use slots::Slots;

@@ -110,7 +110,7 @@ impl SessionOptions {
 }
 
 /// Where output that is too long for an outcome is kept.
-pub(super) fn spill_folder(environment: &Environment) -> PathBuf {
+pub(crate) fn spill_folder(environment: &Environment) -> PathBuf {
     spill_dir(&|name| environment.get(name).map(std::ffi::OsStr::to_owned))
 }
 
