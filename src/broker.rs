@@ -3,6 +3,8 @@
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
 use crate::output::prune;
 use crate::session::{Session, SessionError, SessionOptions, Slots, spill_folder};
 
@@ -12,6 +14,8 @@ const SPILL_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Opens sessions and keeps the number of their kernels within a limit.
 pub struct Broker {
     slots: Arc<Slots>,
+    /// Where sessions live, wherever they are opened from.
+    runtime: Handle,
     reaper: tokio::task::JoinHandle<()>,
     pruned: Once,
 }
@@ -25,6 +29,7 @@ impl Broker {
         let reaper = tokio::spawn(Slots::reap_idle(Arc::downgrade(&slots)));
         Self {
             slots,
+            runtime: Handle::current(),
             reaper,
             pruned: Once::new(),
         }
@@ -37,7 +42,7 @@ impl Broker {
     pub fn open(&self, options: SessionOptions) -> Result<Session, SessionError> {
         self.pruned.call_once(|| {
             let folder = spill_folder(&options.environment);
-            tokio::task::spawn_blocking(move || prune(&folder, SPILL_KEPT));
+            self.runtime.spawn_blocking(move || prune(&folder, SPILL_KEPT));
         });
         let session = Session::new(options, self.slots.clone())?;
         self.slots.add(&session.inner);
