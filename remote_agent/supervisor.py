@@ -22,6 +22,8 @@ import wire
 from jobs import Job
 from kernels import Cell, Kernel, OneShot
 
+#: The longest that one wait may take: `poll` counts milliseconds in an int.
+LONGEST_WAIT = 3600.0
 #: Bytes waiting for the broker above which nothing more is read from the kernel and the jobs.
 BACKLOG = 1 << 20
 
@@ -91,7 +93,8 @@ class Loop:
 
     def turn(self, timeout: Optional[float]) -> None:
         """Waits for descriptors and serves them."""
-        for fd, events in self._poll.poll(None if timeout is None else max(0, int(timeout * 1000) + 1)):
+        wait = None if timeout is None else max(0, int(min(timeout, LONGEST_WAIT) * 1000) + 1)
+        for fd, events in self._poll.poll(wait):
             if events & select.POLLOUT and fd in self._write:
                 self._write[fd]()
             if events & ~select.POLLOUT:

@@ -14,8 +14,8 @@ use crate::link::{JobDone, Link, LinkCommand, LinkError};
 pub struct JobResult {
     /// What it wrote, stdout and stderr as one.
     pub output: Vec<u8>,
-    /// Bytes between what was kept and the tail that `output` ends with.
-    pub omitted: u64,
+    /// Where bytes are missing from it, and how many.
+    pub gap: Option<(usize, u64)>,
     /// How its shell ended.
     pub ending: Ending,
     /// What it wrote to its state file.
@@ -62,10 +62,12 @@ impl JobHandle {
 
 fn finish(mut output: Vec<u8>, done: JobDone) -> JobResult {
     let (skipped, tail) = &done.skipped;
+    let missing = skipped.saturating_sub(tail.len() as u64);
+    let gap = (missing > 0).then_some((output.len(), missing));
     output.extend_from_slice(tail);
     JobResult {
         output,
-        omitted: skipped.saturating_sub(tail.len() as u64),
+        gap,
         ending: Ending::of_job(&done),
         state: done.state,
     }

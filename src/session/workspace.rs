@@ -83,20 +83,18 @@ impl Workspace for SessionWorkspace {
             .unwrap_or_else(PoisonError::into_inner)
             .upgrade()
             .ok_or_else(|| WorkspaceError("the session has ended".to_owned()))?;
-        if let Some(plan) = self.shell.login_plan().await {
-            let result = self.run_plan(&agent, plan).await?;
-            self.shell.take_login(&result.state);
+        if let Some((plan, ticket)) = self.shell.login_plan().await {
+            // A shell that does not end is left to its own grace: nobody waits for that.
+            let limit = plan.timeout();
+            match tokio::time::timeout(limit, self.run_plan(&agent, plan)).await {
+                Ok(result) => self.shell.take_login(ticket, &result?.state),
+                Err(_) => self.shell.take_login(ticket, b""),
+            }
         }
         let (plan, ticket) = self.shell.plan(&request, &self.home)?;
         let limit = plan.timeout();
         let result = self.run_plan(&agent, plan).await?;
-        self.shell.take_state(ticket, &result.state);
-        let mut output = result.output;
-        if result.omitted > 0 {
-            output.extend_from_slice(
-                format!("\n[{} bytes of output before the last lines were left out; send the output to a file and read it in pieces]\n", result.omitted).as_bytes(),
-            );
-        }
+        self.shell.take_state(&ticket, &result.state);
         let (exit_code, error) = match result.ending {
             Ending::Exited(code) => (code, None),
             Ending::Signalled(signal) => (
@@ -119,7 +117,8 @@ impl Workspace for SessionWorkspace {
             }
         };
         Ok(CommandOutput {
-            output,
+            output: result.output,
+            gap: result.gap,
             exit_code,
             error,
         })

@@ -106,6 +106,7 @@ pub(super) mod testing {
     pub(in crate::tools) fn silent() -> Result<CommandOutput, WorkspaceError> {
         Ok(CommandOutput {
             output: Vec::new(),
+            gap: None,
             exit_code: 0,
             error: None,
         })

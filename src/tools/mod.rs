@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 pub use arguments::validate_arguments;
 pub use builtin::BuiltinTools;
 pub use local_files::LocalFiles;
-pub use shell::{Shell, ShellPlan};
+pub use shell::{LoginTicket, Shell, ShellPlan, StateTicket};
 pub use spec::{HELPERS, SpecError, check_specs};
 pub use stub::{signature, stub_source};
 pub use workspace::{CommandOutput, CommandRequest, Page, ReadRequest, Workspace, WorkspaceError, Written};

@@ -23,15 +23,22 @@ const LOGIN_LIMIT: Duration = Duration::from_secs(5);
 const OUTPUT_CAP: u64 = MAX_TOOL_MESSAGE - 256 * 1024;
 
 /// `$1` the script, `$2` where the state goes, `$3` the folder. The command is evaluated here, so
-/// that messages name the shell and not a file of ours.
-const PROLOGUE: &str = r#"__talaria_state=$2
-__talaria_folder=$3
-__talaria_save() { { printf '%s\0' "$PWD"; export -p; } >|"$__talaria_state" 2>/dev/null; }
-. "$1" 2>/dev/null
-cd -- "$__talaria_folder" || exit 1
-trap __talaria_save EXIT
-set --
-eval "$__talaria_command""#;
+/// that messages name the shell and not a file of ours; on the first line, so that they count its
+/// lines. Nothing of ours shows under `set -x` and `set -v`. A trap of the command's own for EXIT
+/// replaces ours: hence the save behind `eval`, and in bash an `exit` that saves first. The `cd` must
+/// not change what `cd -` means.
+const PROLOGUE: &str = concat!(
+    r#"__talaria_state=$2; __talaria_folder=$3; "#,
+    r#"__talaria_save() { __talaria_status=$?; set +v; [ "${BASH_SUBSHELL:-0}" = 0 ] && { command printf '%s\n\0' "$__talaria_start"; command pwd; "#,
+    r#"command printf '\0'; command export -p; command printf '\0'; } >|"$__talaria_state" 2>/dev/null; "#,
+    r#"return $__talaria_status; }; "#,
+    r#"case ${BASH_VERSION-}:${SHELLOPTS-} in :*|*:posix*|*:*:posix*) ;; *) "#,
+    r#"eval 'exit() { { __talaria_save; } 2>/dev/null; builtin exit "$@"; }';; esac; "#,
+    r#". "$1" 2>/dev/null; __talaria_old=${OLDPWD-}; cd -- "$__talaria_folder" || exit 1; "#,
+    r#"[ -z "$__talaria_old" ] || OLDPWD=$__talaria_old; __talaria_start=$(command pwd); "#,
+    r#"trap '{ __talaria_save; } 2>/dev/null' EXIT; set --; "#,
+    r#"eval "$__talaria_command"; { __talaria_save; } 2>/dev/null"#,
+);
 
 /// The terminal of one session.
 pub struct Shell {
@@ -60,8 +67,15 @@ pub struct ShellPlan {
     login: bool,
 }
 
-/// Marks a command whose state is to be kept.
-pub struct StateTicket(());
+/// A command whose state is to be kept.
+pub struct StateTicket {
+    /// Whether it started elsewhere than the session is.
+    elsewhere: bool,
+}
+
+/// The question put to the login shell. Until it is answered, others that start wait; given up, the
+/// next one asks again.
+pub struct LoginTicket<'a>(tokio::sync::MutexGuard<'a, bool>);
 
 impl Shell {
     /// A terminal that starts in `folder`.
@@ -92,27 +106,28 @@ impl Shell {
         self.lock().folder = folder;
     }
 
-    /// The login shell to ask first, before the first command of the session.
-    pub async fn login_plan(&self) -> Option<ShellPlan> {
-        let mut asked = self.login.lock().await;
+    /// The login shell to ask first, before the first command of the session. Waits while another
+    /// command of the session is asking.
+    pub async fn login_plan(&self) -> Option<(ShellPlan, LoginTicket<'_>)> {
+        let asked = self.login.lock().await;
         if *asked {
             return None;
         }
-        *asked = true;
-        let state = self.lock();
         let shell = login_shell(&self.environment)?;
-        Some(ShellPlan {
+        let state = self.lock();
+        let plan = ShellPlan {
             argv: vec![shell.into_os_string().into_vec(), b"-l".to_vec(), b"-c".to_vec()],
             environment: pairs(&state.initial),
             folder: state.folder.clone().into_os_string().into_vec(),
             script: Vec::new(),
             timeout: LOGIN_LIMIT,
             login: true,
-        })
+        };
+        Some((plan, LoginTicket(asked)))
     }
 
     /// Takes what the login shell exported, under the same rules as the broker's own environment.
-    pub fn take_login(&self, exported: &[u8]) {
+    pub fn take_login(&self, mut ticket: LoginTicket<'_>, exported: &[u8]) {
         let variables: Environment = exported
             .split(|byte| *byte == 0)
             .filter_map(|entry| {
@@ -125,6 +140,7 @@ impl Shell {
         if variables.filled("PATH").is_some() {
             self.lock().initial = variables.terminal_environment(&self.rules).variables;
         }
+        *ticket.0 = true;
     }
 
     /// Prepares a command from the state as it is now.
@@ -167,19 +183,27 @@ impl Shell {
             timeout: request.timeout.unwrap_or(self.default_timeout),
             login: false,
         };
-        Ok((plan, StateTicket(())))
+        let elsewhere = request.workdir.is_some() && state.folder.is_dir();
+        Ok((plan, StateTicket { elsewhere }))
     }
 
-    /// Takes the state that a command left; the last one to end sets it.
-    pub fn take_state(&self, _ticket: StateTicket, left: &[u8]) {
-        let Some(end) = left.iter().position(|byte| *byte == 0) else {
+    /// Takes the state that a command left; the last one to end sets it. A command that started
+    /// elsewhere moves the session only by a `cd` of its own.
+    pub fn take_state(&self, ticket: &StateTicket, left: &[u8]) {
+        let mut parts = left.splitn(3, |byte| *byte == 0);
+        let (Some(start), Some(end), Some(exports)) = (parts.next(), parts.next(), parts.next()) else {
             return; // killed, or replaced by `exec`: the state stays what it was
         };
+        let Some(exports) = exports.strip_suffix(b"\0") else {
+            return; // cut short, by a full disk perhaps: half of it would be worse than none
+        };
         let mut state = self.lock();
-        if end > 0 {
-            state.folder = PathBuf::from(OsString::from_vec(left[..end].to_vec()));
+        if let Some(folder) = end.strip_suffix(b"\n").filter(|folder| folder.starts_with(b"/"))
+            && !(ticket.elsewhere && start == end)
+        {
+            state.folder = PathBuf::from(OsStr::from_bytes(folder));
         }
-        state.exports = Some(left[end + 1..].to_vec());
+        state.exports = Some(exports.to_vec());
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -280,4 +304,92 @@ fn login_shell(environment: &Environment) -> Option<PathBuf> {
         .into_iter()
         .chain(["/bin/bash", "/usr/bin/bash", "/bin/sh"].map(PathBuf::from))
         .find(|path| fit(path))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failing test may panic")]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// Runs commands one after another, each in the shell given, as a supervisor does.
+    fn session(shell: &str, commands: &[&str]) -> Vec<(i32, String)> {
+        let folder = tempfile::tempdir().unwrap();
+        let environment = Environment::from_iter([("PATH", "/usr/bin:/bin")]);
+        let terminal = Shell::new(environment, PassRules::default(), "/".into(), LOGIN_LIMIT);
+        std::fs::create_dir(folder.path().join("jobs")).unwrap();
+        let run = |command: &&str| {
+            let request = CommandRequest {
+                command: (*command).to_owned(),
+                timeout: None,
+                workdir: None,
+            };
+            let (plan, ticket) = terminal.plan(&request, Path::new("/")).unwrap();
+            let job = plan.into_job(1, folder.path().to_str().unwrap());
+            let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+            std::fs::write(path(&job.script_path), &job.script).unwrap();
+            let arguments = job.argv.iter().skip_while(|argument| *argument != b"-c");
+            let output = Command::new(shell)
+                .args(arguments.map(|argument| OsStr::from_bytes(argument)))
+                .env_clear()
+                .envs(
+                    job.environment
+                        .iter()
+                        .map(|(name, value)| (OsStr::from_bytes(name), OsStr::from_bytes(value))),
+                )
+                .current_dir(path(&job.folder))
+                .stdin(Stdio::null())
+                .output()
+                .unwrap();
+            terminal.take_state(&ticket, &std::fs::read(path(&job.state_path)).unwrap_or_default());
+            let _ = std::fs::remove_file(path(&job.state_path));
+            let text = [output.stdout, output.stderr].concat();
+            (output.status.code().unwrap(), String::from_utf8(text).unwrap())
+        };
+        commands.iter().map(run).collect()
+    }
+
+    #[test]
+    fn every_shell_keeps_the_state() {
+        for shell in ["/bin/sh", "/bin/dash", "/bin/bash"] {
+            if !Path::new(shell).exists() {
+                continue;
+            }
+            let value = "a \"b\" it's `x` $y \\ \n\tz";
+            let export = format!("export V='{}' W=; cd /usr", value.replace('\'', r"'\''"));
+            let ended = session(
+                shell,
+                &[
+                    &export,
+                    "printf %s \"$V\"; pwd",
+                    "cd /; unset V; exit 3",
+                    "pwd; echo ${V-unset}${W-no}",
+                    "trap 'echo bye' EXIT; cd /usr",
+                    "pwd; set -x; cd -",
+                    "set -v; pwd",
+                ],
+            );
+            let codes: Vec<i32> = ended.iter().map(|(code, _)| *code).collect();
+            assert_eq!(codes, [0, 0, 3, 0, 0, 0, 0], "{shell}: {ended:?}");
+            let shown: Vec<&str> = ended.iter().map(|(_, text)| text.as_str()).collect();
+            assert_eq!(shown[1], format!("{value}/usr\n"), "{shell}");
+            assert_eq!(shown[3..5], ["/\nunset\n", "bye\n"], "{shell}");
+            assert!(shown[5].starts_with("/usr\n/\n"), "{shell}: {}", shown[5]);
+            assert!(shown.iter().all(|text| !text.contains("talaria")), "{shell}: {shown:?}");
+        }
+    }
+
+    #[test]
+    fn a_state_that_was_cut_short_is_not_taken() {
+        let terminal = Shell::new(Environment::default(), PassRules::default(), "/".into(), LOGIN_LIMIT);
+        let ticket = StateTicket { elsewhere: false };
+        for left in [&b""[..], b"/usr\n\0", b"/\n\0/usr\n\0export A='x", b"/\n\0/us"] {
+            terminal.take_state(&ticket, left);
+            let state = terminal.lock();
+            assert_eq!((state.folder.as_path(), &state.exports), (Path::new("/"), &None));
+        }
+        terminal.take_state(&ticket, b"/\n\0/usr\n\0export A='x'\n\0");
+        assert_eq!(terminal.working_directory(), Path::new("/usr"));
+    }
 }

@@ -17,6 +17,12 @@ the next. Returns a dict: `output` (stdout and stderr as a terminal shows them),
 (124 after a timeout, 128 + N after signal N, -1 when the command could not be started), and
 `error` (None unless something went wrong beside the exit code).";
 
+/// Bytes of text that a result's output may hold, with some room for the other fields.
+#[expect(clippy::cast_possible_truncation, reason = "it is a constant of 64 MiB")]
+const LONGEST_OUTPUT: usize = MAX_TOOL_MESSAGE as usize - 8192;
+/// Bytes of its end that are kept when it has to be cut.
+const OUTPUT_TAIL: usize = 64 * 1024;
+
 pub(super) fn spec() -> ToolSpec {
     ToolSpec {
         name: "terminal".into(),
@@ -77,16 +83,38 @@ fn seconds(value: &Value) -> Result<Option<Duration>, String> {
 }
 
 fn finished(done: &CommandOutput) -> Value {
-    let output = clean_text(&done.output, &Masker::none());
-    if output.len() as u64 > MAX_TOOL_MESSAGE {
-        let error = format!(
-            "the output is {} bytes, more than the 64 MiB that a result may hold; redirect it to \
-             a file and read that in pages with read_file",
-            output.len()
-        );
-        return result("", done.exit_code, Some(error));
+    let (output, missing) = shown(done, LONGEST_OUTPUT);
+    let too_long = (missing > 0).then(|| {
+        format!(
+            "{missing} bytes of output were left out, for a result may hold 64 MiB; redirect the output to a file and \
+             read that in pages with read_file"
+        )
+    });
+    let errors: Vec<String> = done.error.iter().cloned().chain(too_long).collect();
+    result(&output, done.exit_code, (!errors.is_empty()).then(|| errors.join("; ")))
+}
+
+/// The output as text, and how many bytes of it had to be left out. Its end is always there.
+fn shown(done: &CommandOutput, longest: usize) -> (String, u64) {
+    let (at, mut missing) = done.gap.unwrap_or((done.output.len(), 0));
+    let (head, tail) = done.output.split_at(at.min(done.output.len()));
+    let mut text = clean_text(head, &Masker::none());
+    let mut tail = clean_text(tail, &Masker::none());
+    // What is no UTF-8 grows threefold.
+    let room = longest.saturating_sub(tail.len());
+    if text.len() > room {
+        if tail.is_empty() {
+            tail = text.split_off(text.floor_char_boundary(text.len().saturating_sub(OUTPUT_TAIL)));
+        }
+        let kept = text.floor_char_boundary(room.min(longest.saturating_sub(tail.len())));
+        missing += (text.len() - kept) as u64;
+        text.truncate(kept);
     }
-    result(&output, done.exit_code, done.error.clone())
+    if missing > 0 {
+        text.push_str(&format!("\n[{missing} bytes of output are left out here]\n"));
+    }
+    text.push_str(&tail);
+    (text, missing)
 }
 
 fn result(output: &str, exit_code: i32, error: Option<String>) -> Value {
@@ -103,6 +131,7 @@ mod tests {
     fn output(bytes: &[u8]) -> CommandOutput {
         CommandOutput {
             output: bytes.to_vec(),
+            gap: None,
             exit_code: 0,
             error: None,
         }
@@ -131,6 +160,7 @@ mod tests {
     async fn failures_keep_all_three_keys() {
         let late = CommandOutput {
             output: b"so far".to_vec(),
+            gap: None,
             exit_code: 124,
             error: Some("ran too long".into()),
         };
@@ -142,9 +172,26 @@ mod tests {
             run(Err(WorkspaceError("no shell".into())), json!({"command": "x"})).await,
             json!({"output": "", "exit_code": -1, "error": "no shell"})
         );
-        let huge = vec![b'x'; usize::try_from(MAX_TOOL_MESSAGE).unwrap() + 1];
-        let result = run(Ok(output(&huge)), json!({"command": "x"})).await;
-        assert!(result["error"].as_str().unwrap().contains("64 MiB"));
+    }
+
+    #[test]
+    fn output_that_is_too_long_keeps_both_ends() {
+        const LONGEST: usize = 200_000;
+        let long = [&b"begin"[..], &[b'x'; 2 * LONGEST], "é the end".as_bytes()].concat();
+        let binary = [&b"begin"[..], &[0xff; LONGEST], b" the end"].concat();
+        let gap = |size: usize| CommandOutput {
+            gap: Some((size - 8, 1000)),
+            ..output(&long[long.len() - size..])
+        };
+        for done in [output(&long), output(&binary), gap(100), gap(LONGEST + 1)] {
+            let (text, missing) = shown(&done, LONGEST);
+            assert!(text.len() <= LONGEST + 100);
+            assert!(text.ends_with(" the end"));
+            assert!(text.starts_with("begin") || text.starts_with('x'));
+            assert!(text.contains(&format!("\n[{missing} bytes of output are left out here]\n")));
+            assert!(finished(&done)["error"].is_null() == done.gap.is_none());
+        }
+        assert_eq!(shown(&output(b"all"), LONGEST), ("all".to_owned(), 0));
     }
 
     #[tokio::test]

@@ -58,6 +58,8 @@ pub struct CommandRequest {
 pub struct CommandOutput {
     /// stdout and stderr in the order in which they were written, as raw bytes.
     pub output: Vec<u8>,
+    /// Where bytes are missing from it, and how many: it was too long to be kept whole.
+    pub gap: Option<(usize, u64)>,
     /// The shell's exit code; 128 + signal when a signal ended it; 124 after a timeout.
     pub exit_code: i32,
     /// What went wrong beside the exit code.

@@ -16,6 +16,8 @@ mod command;
 mod observe;
 mod outcome;
 mod rig;
+mod shell_state;
+mod terminal;
 mod tool_host;
 
 use std::process::ExitCode;
@@ -32,6 +34,8 @@ const AREAS: &[(&str, &[Case])] = &[
     ("cells", cells::CASES),
     ("outcome", outcome::CASES),
     ("cli", cli::CASES),
+    ("terminal", terminal::CASES),
+    ("shell_state", shell_state::CASES),
 ];
 
 /// A table of the functions named, each under its own name.

@@ -258,6 +258,12 @@ impl TestSession {
         outcome.output
     }
 
+    /// Runs a cell that must succeed and print JSON; its value.
+    pub(crate) fn value(&self, code: &str) -> serde_json::Value {
+        let printed = self.ok(code);
+        serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{error}: {printed}\n{code}"))
+    }
+
     /// Ends it.
     pub(crate) fn close(&self) {
         runtime().block_on(async { tokio::time::timeout(HANG, self.session.close()).await.unwrap() });
