@@ -1,12 +1,16 @@
 """One output pipe of a cell or a job: forwarded up to a cap, then counted, with the tail kept."""
 
+from __future__ import annotations
+
 import fcntl
 import os
 import sys
 import termios
-from typing import TYPE_CHECKING, Callable
 
+TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
+    from typing import Callable
+
     from supervisor import Loop
 
 #: Bytes read at a time, and so the largest output message.
@@ -18,7 +22,7 @@ TAIL = 1 << 16
 class Capture:
     """Owns a pipe. The writing end goes to the process; what it writes goes to ``forward``."""
 
-    def __init__(self, loop: "Loop", cap: int, forward: Callable[[bytes], None]) -> None:
+    def __init__(self, loop: Loop, cap: int, forward: Callable[[bytes], None]) -> None:
         self.skipped = 0
         self._loop = loop
         self._room = cap

@@ -4,15 +4,22 @@ It starts the supervisor and then only watches: that the supervisor lives and is
 that the broker still holds the other end of fd 0. It writes nothing in normal times.
 """
 
+from __future__ import annotations
+
 import os
 import select
-import signal
 import sys
 import time
-from typing import List
 
 import processes
 import supervisor
+
+TYPE_CHECKING = False  # see `processes`
+if TYPE_CHECKING:
+    import signal
+    from typing import List
+else:
+    import _signal as signal
 
 #: Seconds that the supervisor gets to clean up by itself once the broker is gone.
 OWN_CLEANUP = 1.0

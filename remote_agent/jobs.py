@@ -1,21 +1,25 @@
 """Jobs: commands beside the kernel (``terminal``), each a shell under a reaper of its own."""
 
+from __future__ import annotations
+
 import os
 import time
-from typing import TYPE_CHECKING, List, Optional
 
 import processes
 import wire
 from capture import Capture
 
+TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
+    from typing import List, Optional
+
     from supervisor import Loop
 
 
 class Job:
     """One command. Its background children outlive it and end with the session."""
 
-    def __init__(self, loop: "Loop", fields: List[bytes]) -> None:
+    def __init__(self, loop: Loop, fields: List[bytes]) -> None:
         number, timeout, cap, folder, argv, environment, script_path, script, state_path = fields
         self.number = number
         self._loop = loop

@@ -9,13 +9,20 @@ Started in one of two ways: with ``CHANNEL`` (serve cells until the channel ends
 (run one cell as a standalone script, its result in a file).
 """
 
+from __future__ import annotations
+
 import _socket
 import io
 import marshal
 import os
 import sys
 import types
-from typing import Any, Callable, Dict, List, Optional, Tuple
+
+TYPE_CHECKING = False  # `typing` costs every start of a kernel some milliseconds
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Tuple
+
+    Message = Tuple[bytes, List[bytes]]
 
 _signal: Any = __import__("_signal")
 
@@ -26,8 +33,6 @@ ALLOW_TOP_LEVEL_AWAIT = 0x2000
 IS_COROUTINE = 0x80
 KERNEL_FILE = "<talaria kernel>"
 TOOLS_MARK = b"\n# --- tools ---\n"
-
-Message = Tuple[bytes, List[bytes]]
 
 
 def pack(kind: bytes, *fields: bytes) -> bytes:

@@ -1,20 +1,26 @@
 """Kernels and cells: how a kernel is started, given cells, ended, and what it means that it is gone."""
 
-import array
+from __future__ import annotations
+
 import marshal
 import os
-import socket
+import struct
 import sys
 import time
-from typing import TYPE_CHECKING, List, Optional
 
 import processes
 import wire
 from capture import Capture
 from jobs import write_private
 
+TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
+    import socket
+    from typing import List, Optional
+
     from supervisor import Loop
+else:
+    import _socket as socket
 
 #: Seconds in which a kernel must say that it is ready.
 START_LIMIT = 30.0
@@ -38,7 +44,7 @@ _ONCE_LOADER = (
 class Cell:
     """One run: its two pipes, its clock, and the one record of how it ended."""
 
-    def __init__(self, loop: "Loop", number: bytes, timeout: float, caps: List[int]) -> None:
+    def __init__(self, loop: Loop, number: bytes, timeout: float, caps: List[int]) -> None:
         self.number = number
         self._loop = loop
         self.out = Capture(loop, caps[0], lambda data: loop.send(b"O", number, b"1", data))
@@ -80,7 +86,7 @@ class Cell:
 class Kernel:
     """A kernel process and everything below it."""
 
-    def __init__(self, loop: "Loop", program: bytes, fields: List[bytes]) -> None:
+    def __init__(self, loop: Loop, program: bytes, fields: List[bytes]) -> None:
         generation, python, folder, environment, session_folder, stub, link = fields
         self.generation = generation
         self.cell: Optional[Cell] = None
@@ -121,9 +127,9 @@ class Kernel:
         self.cell = cell
         packed = wire.pack(b"C", cell.number, *message)
         # The pipes travel with the first byte; the kernel's channel is idle, so it fits.
-        ends = array.array("i", [cell.out.write_end, cell.err.write_end])
+        ends = struct.pack("2i", cell.out.write_end, cell.err.write_end)
         try:
-            sent = self._channel.sendmsg([packed[:65536]], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, ends.tobytes())])
+            sent = self._channel.sendmsg([packed[:65536]], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, ends)])
         except OSError:
             sent = len(packed)  # the channel's end shows in `_readable`
         cell.out.close_write_end()
@@ -248,14 +254,14 @@ class Kernel:
         elif not self._ready:
             self._loop.send(b"F", self.generation, self._status, self._detail)
         else:
-            left = len(processes.descendants(os.getpid()))
-            self._loop.send(b"L", self.generation, self._status, self._detail, wire.number(left))
+            left = wire.number(self._tree.remaining())
+            self._loop.send(b"L", self.generation, self._status, self._detail, left)
 
 
 class OneShot:
     """A cell as a standalone script: no channel, its result in a file."""
 
-    def __init__(self, loop: "Loop", program: bytes, cell: Cell, fields: List[bytes], message: List[bytes]) -> None:
+    def __init__(self, loop: Loop, program: bytes, cell: Cell, fields: List[bytes], message: List[bytes]) -> None:
         generation, python, folder, environment, session_folder, stub, link = fields
         self.cell: Optional[Cell] = cell
         self.generation = generation

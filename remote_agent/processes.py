@@ -5,13 +5,23 @@ It is a subreaper, so whatever the main process starts stays below it, also afte
 double fork: "kill it" means everything below the reaper.
 """
 
+from __future__ import annotations
+
 import os
 import select
-import signal
-import socket
 import sys
 import time
-from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    import socket
+    from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
+else:
+    # Every session pays for what is imported before its kernel starts: `typing`, and the Python
+    # halves of `signal` and `socket` with their enums, took longer than all the rest.
+    import _signal as signal
+    import _socket as socket
 
 #: Seconds between SIGTERM and SIGKILL.
 GRACE = 5.0
@@ -125,11 +135,25 @@ def reap() -> List[Tuple[int, int]]:
         ended.append((pid, status))
 
 
+def nothing_below() -> bool:
+    """Whether nothing is left below this process, a subreaper. False where only ended children are.
+
+    Exact, and without a walk of /proc: who has descendants has a child, for orphans climb up.
+    """
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return True
+    return False
+
+
 def kill_below(root: int) -> bool:
     """Kills everything below ``root`` (this process or one above nothing of ours); True when nothing is left.
 
     Stopped first and killed after, so that a fork bomb stands still while it is taken down.
     """
+    if root == os.getpid() and nothing_below():
+        return True
     deadline = time.monotonic() + WALK_LIMIT
     pause = 0.001
     while True:
@@ -165,6 +189,14 @@ class Tree:
     def __init__(self, pid: int, control: socket.socket) -> None:
         self.pid = pid
         self.control = control
+
+    def remaining(self) -> int:
+        """What is left below this process once the tree is gone: background children of jobs."""
+        try:
+            os.waitpid(self.pid, 0)  # its end of the control closes a moment before it can be collected
+        except ChildProcessError:
+            pass
+        return 0 if nothing_below() else len(descendants(os.getpid()))
 
     def terminate(self) -> None:
         """SIGTERM to everything, SIGKILL after the grace."""
@@ -286,7 +318,7 @@ class _Reaper:
                     if self.outlived and self.deadline is None:
                         return
             if self.deadline is not None:
-                if not descendants(os.getpid()):
+                if nothing_below() or not descendants(os.getpid()):
                     return
                 if time.monotonic() >= self.deadline:
                     kill_below(os.getpid())

@@ -10,17 +10,23 @@ J run a job · Q stop a job              o output of a job · d job done
 Z close the session
 """
 
+from __future__ import annotations
+
 import os
 import select
-import shutil
-import signal
 import time
-from typing import Callable, Dict, List, Optional, Set, Union
 
 import processes
 import wire
 from jobs import Job
 from kernels import Cell, Kernel, OneShot
+
+TYPE_CHECKING = False  # see `processes`
+if TYPE_CHECKING:
+    import signal
+    from typing import Callable, Dict, List, Optional, Set, Union
+else:
+    import _signal as signal
 
 #: The longest that one wait may take: `poll` counts milliseconds in an int.
 LONGEST_WAIT = 3600.0
@@ -31,8 +37,22 @@ BACKLOG = 1 << 20
 def remove(folders: List[bytes]) -> None:
     """Removes the session's folders."""
     for folder in folders:
-        if folder:
-            shutil.rmtree(folder, ignore_errors=True)
+        try:
+            for _, inner, files, fd in os.fwalk(folder, topdown=False):
+                for name in files + inner:
+                    _remove_one(name, fd)
+        except OSError:
+            pass
+        _remove_one(folder, None)
+
+
+def _remove_one(name: bytes, folder: Optional[int]) -> None:
+    for remove_it in (os.unlink, os.rmdir):
+        try:
+            remove_it(name, dir_fd=folder)
+            return
+        except OSError:
+            pass
 
 
 class Loop:

@@ -4,14 +4,19 @@ One message: 4 bytes big-endian length of what follows, 1 byte kind, then fields
 big-endian length and its bytes. The receiver's half of this lives in ``src/socket_rpc/frame.rs``.
 """
 
+from __future__ import annotations
+
 import struct
-from typing import Dict, Iterator, List, Tuple
+
+TYPE_CHECKING = False  # see `processes`
+if TYPE_CHECKING:
+    from typing import Dict, Iterator, List, Tuple
+
+    Message = Tuple[bytes, List[bytes]]
 
 LENGTH = struct.Struct(">I")
 #: Larger than any cell, stub or environment that a broker sends.
 MAX_MESSAGE = 1 << 30
-
-Message = Tuple[bytes, List[bytes]]
 
 
 def pack(kind: bytes, *fields: bytes) -> bytes:
