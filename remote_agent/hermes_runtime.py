@@ -557,7 +557,9 @@ def _call(name: str, arguments: dict[str, Any]) -> Any:
     answer = _exchange(library, body)
     try:
         return library.decode(str(answer, "utf-8"))
-    except (ValueError, RecursionError, SystemError) as error:
+    except RecursionError:
+        return {"error": f"the result of {name} is nested too deeply to be read here; the tool ran. Ask it for less."}
+    except (ValueError, SystemError) as error:
         raise ConnectionError(f"the broker's answer to {name} cannot be read: {error}") from None
 
 

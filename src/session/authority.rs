@@ -6,7 +6,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
+use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::warn;
 
 use super::cell::OutputSink;
 use crate::link::{CallHandler, IncomingCall};
@@ -125,12 +128,68 @@ impl CallHandler for Gate {
             name: call.tool,
             arguments: call.arguments,
         };
+        // A task of its own: a host that panics or blocks must not take the connection with it.
+        let host = authority.host.clone();
+        let answer = AbortOnDropHandle::new(tokio::spawn(
+            async move { flat_enough(host.call(call, &context).await) },
+        ));
         tokio::select! {
             biased;
             () = authority.cancel.cancelled() => json!({
                 "error": format!("the cell ended before {name} did; the call was cancelled")
             }),
-            answer = authority.host.call(call, &context) => answer,
+            answer = answer => answer.unwrap_or_else(|failure| json!({ "error": host_failed(&name, failure) })),
         }
     }
+}
+
+/// Levels of a result that a script's JSON reader surely takes.
+const MAX_RESULT_DEPTH: usize = 500;
+
+/// The answer, or why it cannot be one. Neither is a deep value encoded nor dropped as a whole: both
+/// would descend into it on the stack.
+fn flat_enough(answer: Value) -> Value {
+    fn inner(value: &Value) -> Vec<&Value> {
+        match value {
+            Value::Array(items) => items.iter().collect(),
+            Value::Object(map) => map.values().collect(),
+            _ => Vec::new(),
+        }
+    }
+    let mut level = inner(&answer);
+    let mut depth = 0;
+    while !level.is_empty() && depth < MAX_RESULT_DEPTH {
+        level = level.into_iter().flat_map(inner).collect();
+        depth += 1;
+    }
+    if level.is_empty() {
+        return answer;
+    }
+    let mut pending = vec![answer];
+    while let Some(value) = pending.pop() {
+        match value {
+            Value::Array(items) => pending.extend(items),
+            Value::Object(map) => pending.extend(map.into_values()),
+            _ => {}
+        }
+    }
+    json!({"error": format!(
+        "the tool ran, but its result is nested more than {MAX_RESULT_DEPTH} levels deep and cannot be passed on; ask for less"
+    )})
+}
+
+/// What a script is told of a host that panicked.
+fn host_failed(tool: &str, failure: JoinError) -> String {
+    let reason = match failure.try_into_panic() {
+        Ok(panic) => match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+            (Some(text), _) => (*text).to_owned(),
+            (None, Some(text)) => text.clone(),
+            (None, None) => "no reason given".to_owned(),
+        },
+        Err(failure) => failure.to_string(),
+    };
+    warn!(%tool, %reason, "the tool host failed");
+    format!(
+        "the tool {tool} broke down while it ran ({reason}); whether it did its work is not known, so look before you call it again"
+    )
 }

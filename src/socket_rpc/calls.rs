@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use subtle::ConstantTimeEq;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -20,6 +20,8 @@ use crate::link::{CallHandler, IncomingCall};
 
 /// Requests above this size are read one at a time, so that memory stays bounded.
 const LARGE_REQUEST: usize = 1 << 20;
+/// Time without a byte after which a large request no longer keeps the others waiting.
+const STALLED: Duration = Duration::from_secs(2);
 
 /// Accepts connections until it is dropped.
 pub(super) struct CallServer {
@@ -97,21 +99,21 @@ impl Connection {
                     "the call is {size} bytes long and the limit is {MAX_TOOL_MESSAGE} bytes (64 MiB) of arguments; pass less at a time, or a file's path"
                 )});
                 write(&mut stream, &refusal).await?;
-                return Ok(());
+                // Closed now, the refusal would be lost with what is still on its way.
+                let rest = (4 + size).saturating_sub(buffer.len()) as u64;
+                tokio::io::copy(&mut (&mut stream).take(rest), &mut tokio::io::sink()).await?;
+                continue;
             }
-            // Held until the answer is out.
-            let _large = if size > LARGE_REQUEST {
-                self.large.acquire().await.ok()
+            // Not held while the tool runs: that may take long, and may lead to large calls itself.
+            let turn = if size > LARGE_REQUEST {
+                buffer.reserve_exact(4 + size - buffer.len());
+                self.read_in_turn(&mut stream, &mut buffer, 4 + size).await?
             } else {
+                while buffer.len() < 4 + size && stream.read_buf(&mut buffer).await? > 0 {}
                 None
             };
-            if size > LARGE_REQUEST {
-                buffer.reserve_exact(4 + size - buffer.len());
-            }
-            while buffer.len() < 4 + size {
-                if stream.read_buf(&mut buffer).await? == 0 {
-                    return Ok(());
-                }
+            if buffer.len() < 4 + size {
+                return Ok(());
             }
             if buffer.len() > 4 + size {
                 // A second request before the first was answered: nothing of ours does that.
@@ -122,6 +124,7 @@ impl Connection {
             if size > LARGE_REQUEST {
                 buffer = Vec::with_capacity(8192);
             }
+            drop(turn);
             let answer = match request {
                 Ok(call) => {
                     let mut probe = [0_u8; 1];
@@ -135,6 +138,33 @@ impl Connection {
             };
             write(&mut stream, &answer).await?;
         }
+    }
+
+    /// Reads on until the buffer holds `size` bytes or the stream ends, in turn with other large
+    /// requests. A caller that stands still, stopped in the middle of its call perhaps, gives its turn
+    /// away.
+    async fn read_in_turn(
+        &self,
+        stream: &mut Box<dyn Stream>,
+        buffer: &mut Vec<u8>,
+        size: usize,
+    ) -> std::io::Result<Option<SemaphorePermit<'_>>> {
+        let mut turn = self.large.acquire().await.ok();
+        while buffer.len() < size {
+            let read = match tokio::time::timeout(STALLED, stream.read_buf(buffer)).await {
+                Ok(read) => read?,
+                Err(_) => {
+                    drop(turn.take());
+                    let read = stream.read_buf(buffer).await?;
+                    turn = self.large.acquire().await.ok();
+                    read
+                }
+            };
+            if read == 0 {
+                break;
+            }
+        }
+        Ok(turn)
     }
 
     fn parse(&self, body: &[u8]) -> Result<IncomingCall, String> {

@@ -10,15 +10,18 @@
 //! process that carries its mark, no folder of a session.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
 
+mod calls;
 mod cells;
 mod cli;
 mod command;
 mod observe;
+mod odd_tools;
 mod outcome;
 mod rig;
 mod shell_state;
 mod terminal;
 mod tool_host;
+mod tools;
 
 use std::process::ExitCode;
 
@@ -34,6 +37,8 @@ const AREAS: &[(&str, &[Case])] = &[
     ("cells", cells::CASES),
     ("outcome", outcome::CASES),
     ("cli", cli::CASES),
+    ("tools", tools::CASES),
+    ("calls", calls::CASES),
     ("terminal", terminal::CASES),
     ("shell_state", shell_state::CASES),
 ];
