@@ -12,6 +12,7 @@ standard library, leaving the project's own modules as they were.
 
 from __future__ import annotations
 
+import _frozen_importlib as _bootstrap
 import _frozen_importlib_external as _external
 import _thread
 import builtins as _builtins
@@ -175,13 +176,18 @@ def _patch(module: Any) -> None:
             setattr(owner, name, _carrying(original, position, keyword))
 
 
+def _is_awaited(name: str) -> bool:
+    """Whether somebody wants a look at this module once it is loaded."""
+    return name in _PATCHES or name in _STATE.after_import
+
+
 class _PatchOnImport:
     """A finder that finds nothing itself, but has a look at some modules once they are loaded."""
 
     hermes_state = _STATE
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name not in _PATCHES and name not in _STATE.after_import:
+        if not _is_awaited(name):
             return None
         for finder in _sys.meta_path:
             if getattr(finder, "hermes_state", None) is not None:
@@ -267,6 +273,8 @@ def _is_genuine(module: Any) -> bool:
     except AttributeError:
         return False
     spec = attributes.get("__spec__")
+    if getattr(spec, "loader", None) in (_bootstrap.BuiltinImporter, _bootstrap.FrozenImporter):
+        return True  # Python 3.8 knows no origin of modules that were there before the import system
     return _is_stdlib_file(getattr(spec, "origin", None) or attributes.get("__file__"))
 
 
@@ -323,7 +331,10 @@ class _StdlibView:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if _get_ident() != self.thread or name in _sys.builtin_module_names:
             return None
-        return _external.PathFinder.find_spec(name, _STDLIB if path is None else path, target)
+        spec = _external.PathFinder.find_spec(name, _STDLIB if path is None else path, target)
+        if spec is not None and spec.loader is not None and _is_awaited(name):
+            _PatchOnImport.look_after(spec.loader)
+        return spec
 
 
 class _Library:

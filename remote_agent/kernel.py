@@ -11,12 +11,16 @@ Started in one of two ways: with ``CHANNEL`` (serve cells until the channel ends
 
 from __future__ import annotations
 
+import _ast
 import _socket
-import io
+import atexit
+import builtins
+import fcntl
 import marshal
-import os
+import os as _shared_os
 import sys
 import types
+from io import BytesIO, FileIO, TextIOWrapper
 
 TYPE_CHECKING = False  # `typing` costs every start of a kernel some milliseconds
 if TYPE_CHECKING:
@@ -25,10 +29,16 @@ if TYPE_CHECKING:
     Message = Tuple[bytes, List[bytes]]
 
 _signal: Any = __import__("_signal")
+#: A copy: cells patch what they share with us, and not all of them put it back.
+os: Any = types.SimpleNamespace(**vars(_shared_os))
+_settrace, _setprofile = sys.settrace, sys.setprofile
+_get_depth, _set_depth = sys.getrecursionlimit, sys.setrecursionlimit
 
 #: Where the channel is moved: above what `os.closerange(3, 256)` and its like close.
 CHANNEL_FD = 900
 COMPILE_ONLY_AST = 0x400
+#: Holds the value of a cell's last expression for a moment; no identifier, so no name of a cell.
+LAST_VALUE = "the value of the last line"
 ALLOW_TOP_LEVEL_AWAIT = 0x2000
 IS_COROUTINE = 0x80
 KERNEL_FILE = "<talaria kernel>"
@@ -56,8 +66,6 @@ class Channel:
     """The stream socket to the supervisor."""
 
     def __init__(self, fd: int) -> None:
-        import fcntl
-
         try:
             moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, CHANNEL_FD)
         except (OSError, ValueError):
@@ -101,7 +109,7 @@ class Channel:
         self._socket.sendall(pack(kind, *fields))
 
 
-class RawOutput(io.FileIO):
+class RawOutput(FileIO):
     """A standard descriptor that takes every write whole; `print` and `os.write` keep their order."""
 
     def write(self, data: Any) -> int:
@@ -114,6 +122,10 @@ class RawOutput(io.FileIO):
                 written += super().write(view[written:]) or 0
         return size
 
+    def seekable(self) -> bool:
+        """Each cell has a pipe, whatever was here when the stream was made."""
+        return False
+
 
 class Streams:
     """The standard streams of all cells; made anew only when a cell has closed them."""
@@ -125,12 +137,14 @@ class Streams:
 
     def restore(self) -> None:
         """Puts them in place for a cell."""
-        if self._out.closed:
+        if not _is_open(self._out):
             self._out = self._open(1, "<stdout>")
-        if self._err.closed:
+        if not _is_open(self._err):
             self._err = self._open(2, "<stderr>")
-        if self._in.closed:
+        if not _is_open(self._in):
             self._in = self._open_input()
+        for stream in (self._out, self._err):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n", write_through=True)
         sys.stdout = sys.__stdout__ = self._out  # type: ignore[misc]
         sys.stderr = sys.__stderr__ = self._err  # type: ignore[misc]
         sys.stdin = sys.__stdin__ = self._in  # type: ignore[misc]
@@ -148,18 +162,25 @@ class Streams:
         return self._err
 
     @staticmethod
-    def _open(fd: int, name: str) -> io.TextIOWrapper:
+    def _open(fd: int, name: str) -> TextIOWrapper:
         raw = RawOutput(fd, "w", closefd=False)
         raw.name = name
-        stream = io.TextIOWrapper(raw, "utf-8", "backslashreplace", "\n", write_through=True)  # type: ignore[type-var]
+        stream = TextIOWrapper(raw, "utf-8", "backslashreplace", "\n", write_through=True)  # type: ignore[type-var]
         stream.mode = "w"  # type: ignore[misc]
         return stream
 
     @staticmethod
-    def _open_input() -> io.TextIOWrapper:
+    def _open_input() -> TextIOWrapper:
         stream = open(0, encoding="utf-8", errors="replace", closefd=False)
         stream.mode = "r"  # type: ignore[misc]
         return stream
+
+
+def _is_open(stream: Any) -> bool:
+    try:
+        return not stream.closed
+    except ValueError:  # detached
+        return False
 
 
 def unbuffer_c_output() -> None:
@@ -222,21 +243,26 @@ class Sources:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._texts: Dict[str, bytes] = {}
+        #: Within it imports are the standard library's, whatever the project shadows.
+        self.view: Callable[[], Any]
 
     def add(self, name: str, source: bytes) -> str:
         """Keeps a cell's source and gives the file name it runs under."""
         path = self._folder + "/" + name
         self._texts[path] = source
         try:
-            os.makedirs(self._folder, 0o700, exist_ok=True)
+            _make_folder(self._folder)
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             with open(fd, "wb") as file:
                 file.write(source)
         except OSError:
             pass  # `linecache` is given the text below
-        if "linecache" in sys.modules:
+        if sys.modules.get("linecache") is not None:
             self._fill(sys.modules["linecache"], path)
         return path
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._texts
 
     def fill(self, linecache: Any) -> None:
         """Gives `linecache` all cells: their files may be gone by the time they are asked for."""
@@ -245,16 +271,89 @@ class Sources:
 
     def _fill(self, linecache: Any, path: str) -> None:
         try:
-            text = self._texts[path]
-            encoding = "utf-8"
-            if b"coding" in text[:400]:
-                import tokenize
-
-                encoding = tokenize.detect_encoding(io.BytesIO(text).readline)[0]
-            lines = text.decode(encoding, "replace").lstrip("\ufeff").replace("\r\n", "\n").split("\n")
-            linecache.cache[path] = (len(text), None, [line + "\n" for line in lines], path)
+            lines = self._text(path).split("\n")
+            linecache.cache[path] = (len(self._texts[path]), None, [line + "\n" for line in lines], path)
         except BaseException:  # cosmetics; a cell may have broken any of it
             pass
+
+    def _text(self, path: str) -> str:
+        text = self._texts[path]
+        encoding = "utf-8"
+        if b"coding" in text[:400]:
+            with self.view():
+                import tokenize
+
+            encoding = tokenize.detect_encoding(BytesIO(text).readline)[0]
+        return text.decode(encoding, "replace").lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+
+    def find_classes(self, inspect: Any) -> None:
+        """Lets `inspect` find classes of all cells; it knows only the file of their module."""
+        getfile = inspect.getfile
+
+        def getfile_of_cells(thing: Any) -> Any:
+            if isinstance(thing, type) and thing.__module__ == "__main__":
+                path = self._cell_of(thing)
+                if path is not None:
+                    return path
+            return getfile(thing)
+
+        getfile_of_cells.__wrapped__ = getfile  # type: ignore[attr-defined]
+        inspect.getfile = getfile_of_cells
+
+    def _cell_of(self, thing: type) -> Optional[str]:
+        for member in list(vars(thing).values()):
+            path = getattr(getattr(member, "__code__", None), "co_filename", None)
+            if path in self._texts and member.__qualname__ == thing.__qualname__ + "." + member.__name__:
+                return str(path)
+        # Without a method nothing says where it comes from: the latest cell that defines its name.
+        for path in reversed(list(self._texts)):
+            if ("class " + thing.__name__).encode() in self._texts[path]:
+                tree = compile(self._text(path), path, "exec", ALLOW_TOP_LEVEL_AWAIT | COMPILE_ONLY_AST, True)
+                if _defines(tree, thing.__qualname__.split(".")):
+                    return path
+        return None
+
+
+def _defines(tree: Any, names: List[str]) -> bool:
+    """Whether a syntax tree defines a class of this path of names."""
+    queue = list(getattr(tree, "body", ()))
+    while queue:
+        node = queue.pop()
+        if isinstance(node, (_ast.ClassDef, _ast.FunctionDef, _ast.AsyncFunctionDef)):
+            rest = names[1:] if isinstance(node, _ast.ClassDef) else names[2:]  # "f.<locals>.Class"
+            if node.name == names[0] and (not rest or _defines(node, rest)):
+                return True
+        else:
+            for block in ("body", "orelse", "finalbody", "handlers"):
+                queue += getattr(node, block, ())
+    return False
+
+
+def _make_folder(path: str) -> None:
+    """Makes a folder of the session's own again, should a cell have removed it."""
+    for folder in (path.rpartition("/")[0], path):
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:
+            pass
+
+
+class Builtins:
+    """The builtins that all code shares.
+
+    What a cell puts in their place is state, as long as it can be called; else it is damage, of which
+    not even a traceback could be shown.
+    """
+
+    def __init__(self) -> None:
+        self._all = {name: value for name, value in vars(builtins).items() if callable(value)}
+
+    def repair(self) -> None:
+        """Puts back what no longer works."""
+        shared = builtins.__dict__
+        for name, value in self._all.items():
+            if not callable(shared.get(name)):
+                shared[name] = value
 
 
 class Result:
@@ -290,21 +389,28 @@ class Kernel:
         self._working = os.fsdecode(working)
         self._streams = Streams()
         self._signals = Signals()
+        self._builtins = Builtins()
         self._sources = Sources(self._folder + "/cells")
         self._loop: Any = None
         self._main = sys.modules["__main__"]
         self._prepare_main()
         self._path_of_project()
+        os.chdir(self._working)
         self._stub_source = stub_source
         self._stub = types.ModuleType("hermes_tools")
         self._stub.__file__ = self._library + "/hermes_tools.py"
         code = marshal.loads(stub_code) if stub_code else compile(stub_source, self._stub.__file__, "exec", 0, True)
         sys.modules["hermes_tools"] = self._stub
         exec(code, self._stub.__dict__)
-        self._stub.__dict__["_install"](True, {"linecache": self._sources.fill})
+        self._view: Callable[[], Any] = self._stub.__dict__["_StdlibView"]
+        self._sources.view = self._view
+        hooks = {"linecache": self._sources.fill, "inspect": self._sources.find_classes}
+        self._stub.__dict__["_install"](True, hooks)
         self._write_stub()
+        self._stub_names = dict(self._stub.__dict__)
         self._finder: Any = sys.meta_path[0]
         self._modules = dict(sys.modules)
+        self._paths = {name: list(getattr(sys, name)) for name in ("path", "meta_path", "path_hooks")}
         self._excepthook = sys.excepthook
         self._displayhook = sys.displayhook
         self._ask_user_modules()
@@ -336,7 +442,7 @@ class Kernel:
         path = self._library + "/hermes_tools.py"
         aside = path + ".%d" % self._pid
         try:
-            os.makedirs(self._library, 0o700, exist_ok=True)
+            _make_folder(self._library)
             fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             with open(fd, "wb") as file:
                 file.write(self._stub_source)
@@ -346,14 +452,18 @@ class Kernel:
 
     def run(self, message: List[bytes]) -> Result:
         """Runs one cell."""
+        self._builtins.repair()
         number, name, arguments, kind, stub_source, source = message
         result = Result()
         path = self._begin(int(number), os.fsdecode(name), source, stub_source)
         sys.argv = [path] + [os.fsdecode(argument) for argument in arguments.split(b"\0")[1:]]
         self._main.__dict__["__file__"] = path
         self._main.__dict__["__name__"] = "__main__"
+        # What a warning was said once for is a place in a cell, and this is another cell.
+        self._main.__dict__.pop("__warningregistry__", None)
         try:
-            self._execute(source if kind == b"bytes" else source.decode("utf-8", "replace"), path, result)
+            text = source if kind == b"bytes" else source.decode("utf-8", "replace").lstrip("\ufeff")
+            self._execute(text, path, result)
         except SystemExit as leave:
             self._left(leave, result)
         except BaseException as error:
@@ -372,21 +482,24 @@ class Kernel:
             if key not in sys.modules:
                 sys.modules[key] = module
         sys.modules["__main__"] = self._main
-        if self._finder not in sys.meta_path:
-            sys.meta_path.insert(0, self._finder)
-        for finder in _IMPORT_BASICS:
-            if finder not in sys.meta_path:
-                sys.meta_path.append(finder)
-        sys.settrace(None)
-        sys.setprofile(None)
+        self._main.__dict__["__builtins__"] = builtins
+        self._restore_import()
+        _settrace(None)
+        _setprofile(None)
         sys.excepthook = self._excepthook
         sys.displayhook = self._displayhook
         self._restore_folder()
         if stub_source:
             self._replace_tools(stub_source)
-        if not os.path.exists(self._library + "/hermes_tools.py"):
+        try:
+            os.lstat(self._library + "/hermes_tools.py")
+        except OSError:
             self._write_stub()
         sys.modules["hermes_tools"] = self._stub
+        names = self._stub.__dict__
+        for name_there, value in self._stub_names.items():
+            if name_there not in names or (callable(value) and names[name_there] is not value):
+                names[name_there] = value
         if self._library not in sys.path:
             sys.path.insert(0, self._library)
         os.environ.update(self._link)
@@ -395,6 +508,18 @@ class Kernel:
             os.environ["PYTHONPATH"] = self._python_path
         self._stub.__dict__["_enter_cell"](number)
         return self._sources.add(name, source)
+
+    def _restore_import(self) -> None:
+        for name, initial in self._paths.items():
+            if not isinstance(getattr(sys, name, None), list):
+                setattr(sys, name, list(initial))
+        if self._finder not in sys.meta_path:
+            sys.meta_path.insert(0, self._finder)
+        sys.meta_path += [finder for finder in _IMPORT_BASICS if finder not in sys.meta_path]
+        hooks = [hook for hook in self._paths["path_hooks"] if hook not in sys.path_hooks]
+        if hooks:
+            sys.path_hooks += hooks
+            sys.path_importer_cache.clear()  # without them it learnt that there is nothing to be found
 
     def _restore_folder(self) -> None:
         try:
@@ -416,6 +541,7 @@ class Kernel:
         # Blank lines in front keep the line numbers of the file.
         lines = b"\n" * (runtime + mark).count(b"\n")
         exec(compile(lines + tools, self._stub.__file__ or "", "exec", 0, True), names)
+        self._stub_names = dict(names)
         self._write_stub()
 
     def _end(self) -> None:
@@ -425,30 +551,28 @@ class Kernel:
     def _execute(self, source: Any, path: str, result: Result) -> None:
         flags = ALLOW_TOP_LEVEL_AWAIT
         tree: Any = compile(source, path, "exec", flags | COMPILE_ONLY_AST, True)
-        last = None
-        if tree.body and type(tree.body[-1]).__name__ == "Expr":
-            last = tree.body.pop()
+        last = tree.body[-1] if tree.body else None
+        if isinstance(last, _ast.Expr):
+            place = {name: getattr(last, name) for name in last._attributes}
+            name = _ast.Name(id=LAST_VALUE, ctx=_ast.Store(), **place)
+            tree.body[-1] = _ast.Assign(targets=[name], value=last.value, type_comment=None, **place)
         namespace = self._main.__dict__
-        code = compile(tree, path, "exec", flags, True)
-        if last is None:
-            self._evaluate(code, namespace)
-            return
-        future = code.co_flags & _FUTURE_FLAGS
-        expression = type(_EXPRESSION)(last.value)
-        final = compile(expression, path, "eval", flags | future, True)
-        if tree.body:
-            self._evaluate(code, namespace)
-        result.unprinted = self._evaluate(final, namespace) is not None
+        try:
+            self._evaluate(compile(tree, path, "exec", flags, True), namespace)
+        finally:
+            self._builtins.repair()
+            result.unprinted = namespace.pop(LAST_VALUE, None) is not None
 
-    def _evaluate(self, code: types.CodeType, namespace: Dict[str, Any]) -> Any:
+    def _evaluate(self, code: types.CodeType, namespace: Dict[str, Any]) -> None:
         if not code.co_flags & IS_COROUTINE:
-            return eval(code, namespace)
-        import asyncio
-
+            eval(code, namespace)
+            return
+        with self._view():
+            import asyncio
         if self._loop is None or self._loop.is_closed():
             self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
-        return self._loop.run_until_complete(eval(code, namespace))
+        self._loop.run_until_complete(eval(code, namespace))
 
     def _left(self, leave: SystemExit, result: Result) -> None:
         code = leave.code
@@ -468,13 +592,60 @@ class Kernel:
     def _raised(self, error: BaseException, result: Result) -> None:
         result.kind = b"raised"
         result.code = 1
-        result.missing = str(getattr(error, "name", "") or "") if isinstance(error, (ImportError, NameError)) else ""
+        depth = _get_depth()
+        _set_depth(max(depth, 1000))  # a cell may have left too little even to show what it raised
         try:
-            text, result.error = _format(error, self._stub.__file__ or "")
+            if isinstance(error, (ImportError, NameError)):
+                result.missing = str(getattr(error, "name", "") or "")
+            with self._view():
+                import traceback
+
+                text, result.error = self._format(error, traceback)  # which imports more
         except BaseException:  # `traceback` itself, or the exception's own `__str__`, is broken
             result.error = type(error).__name__
             text = "Traceback (most recent call last):\n  (it cannot be shown)\n" + result.error + "\n"
+        finally:
+            _set_depth(depth)
         self._write_error(text)
+
+    def _format(self, error: BaseException, traceback: Any) -> Tuple[str, str]:
+        seen = set()
+        queue: List[Optional[BaseException]] = [error]
+        while queue:
+            one = queue.pop()
+            if one is None or id(one) in seen:
+                continue
+            seen.add(id(one))
+            one.__traceback__ = self._without_ours(one.__traceback__)
+            queue += [one.__cause__, one.__context__]
+            queue += getattr(one, "exceptions", ()) if isinstance(getattr(one, "exceptions", None), tuple) else ()
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        summary = ""
+        for line in traceback.format_exception_only(type(error), error):
+            if not line.startswith(" "):
+                summary = line.strip()
+                if summary.split(":")[0].endswith(type(error).__name__):
+                    break
+        return text, summary
+
+    def _without_ours(self, trace: Optional[types.TracebackType]) -> Optional[types.TracebackType]:
+        frames: List[types.TracebackType] = []
+        led_by_us = False
+        while trace is not None:
+            file = trace.tb_frame.f_code.co_filename
+            if file in (KERNEL_FILE, self._stub.__file__):
+                led_by_us = led_by_us or not frames
+            else:
+                frames.append(trace)
+            trace = trace.tb_next
+        if led_by_us:
+            # Between us and the cell stands the loop that we run it in.
+            while frames and frames[0].tb_frame.f_code.co_filename not in self._sources:
+                del frames[0]
+        kept: Optional[types.TracebackType] = None
+        for frame in reversed(frames):
+            kept = types.TracebackType(kept, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+        return kept
 
     def _write_error(self, text: str) -> None:
         for stream in (sys.stderr, self._streams.error()):
@@ -487,45 +658,7 @@ class Kernel:
                 pass
 
 
-def _format(error: BaseException, stub_file: str) -> Tuple[str, str]:
-    import traceback
-
-    ours = (KERNEL_FILE, stub_file)
-    seen = set()
-    queue: List[Optional[BaseException]] = [error]
-    while queue:
-        one = queue.pop()
-        if one is None or id(one) in seen:
-            continue
-        seen.add(id(one))
-        one.__traceback__ = _without(one.__traceback__, ours)
-        queue += [one.__cause__, one.__context__]
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    summary = ""
-    for line in traceback.format_exception_only(type(error), error):
-        if not line.startswith(" "):
-            summary = line.strip()
-            if summary.split(":")[0].endswith(type(error).__name__):
-                break
-    return text, summary
-
-
-def _without(trace: Optional[types.TracebackType], files: Tuple[str, ...]) -> Optional[types.TracebackType]:
-    frames = []
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename not in files:
-            frames.append(trace)
-        trace = trace.tb_next
-    kept: Optional[types.TracebackType] = None
-    for frame in reversed(frames):
-        kept = types.TracebackType(kept, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
-    return kept
-
-
 _IMPORT_BASICS = tuple(sys.meta_path)
-_EXPRESSION: Any = compile("0", KERNEL_FILE, "eval", COMPILE_ONLY_AST, True)
-#: `from __future__` of a cell holds for its last expression too (bits of Python's code.h).
-_FUTURE_FLAGS = 0x20000 | 0x40000 | 0x80000 | 0x100000 | 0x200000 | 0x400000 | 0x800000 | 0x1000000
 
 
 def settle() -> None:
@@ -544,8 +677,6 @@ def settle() -> None:
 def leave(code: int) -> None:
     """Ends the process as an interpreter does, but does not wait for threads that still run."""
     try:
-        import atexit
-
         run: Callable[[], None] = atexit._run_exitfuncs  # type: ignore[attr-defined]
         run()
     finally:
@@ -571,8 +702,11 @@ def serve(fd: int) -> None:
         if message is None:
             break
         _, fields, pipes = message
-        for number, pipe in zip((1, 2), pipes):
+        # They may have arrived on the very numbers that they are to take.
+        lifted = [fcntl.fcntl(pipe, fcntl.F_DUPFD_CLOEXEC, 3) for pipe in pipes]
+        for number, pipe in zip((1, 2), lifted):
             os.dup2(pipe, number)
+        for pipe in lifted + [pipe for pipe in pipes if pipe > 2]:
             os.close(pipe)
         null = os.open(os.devnull, os.O_RDWR)
         if null != 0:

@@ -27,17 +27,20 @@ START_LIMIT = 30.0
 #: Seconds that an idle kernel gets for its exit handlers.
 EXIT_LIMIT = 1.0
 
-# Reads its program from the channel, so that `ps` shows none of it.
+# Reads its program from the channel, so that `ps` shows none of it. The current folder leaves the path
+# until the kernel has what it needs: the project may shadow the standard library. The kernel's builtins
+# are its own, for a cell may replace those that it shares.
 _LOADER = (
-    b"import os,sys;c=int(sys.argv[1]);"
+    b"import os,sys;sys.path[:]=[p for p in sys.path if p];c=int(sys.argv[1]);"
     b'r=lambda n,b=b"":b if len(b)>=n else r(n,b+os.read(c,n-len(b)));k=r(1);p=r(int(r(8)));'
     b'exec(__import__("marshal").loads(p) if k==b"M" else compile(p,"<talaria kernel>","exec"),'
-    b'{"__name__":"talaria_kernel","CHANNEL":c})'
+    b'{"__name__":"talaria_kernel","__builtins__":dict(vars(__builtins__)),"CHANNEL":c})'
 )
 
 _ONCE_LOADER = (
-    b"import sys;p=sys.argv[1];k=open(p+'.kernel','rb').read();"
-    b"exec(compile(k,'<talaria kernel>','exec'),{'__name__':'talaria_kernel','ONCE':p})"
+    b"import sys;sys.path[:]=[p for p in sys.path if p];p=sys.argv[1];k=open(p+'.kernel','rb').read();"
+    b"exec(compile(k,'<talaria kernel>','exec'),"
+    b"{'__name__':'talaria_kernel','__builtins__':dict(vars(__builtins__)),'ONCE':p})"
 )
 
 
@@ -109,6 +112,7 @@ class Kernel:
                 folder,
                 (quiet, quiet, quiet),
                 keep=(theirs.fileno(),),
+                apart=_own_folder(session_folder),
             )
         finally:
             theirs.close()
@@ -283,6 +287,7 @@ class OneShot:
                 wire.unpack_variables(environment),
                 folder,
                 (quiet, cell.out.write_end, cell.err.write_end),
+                apart=_own_folder(session_folder),
             )
         finally:
             os.close(quiet)
@@ -342,6 +347,13 @@ class OneShot:
             if cell.why == b"done" and not result:
                 cell.why = b"gone"
             cell.finish(self._status, self._detail, result)
+
+
+def _own_folder(session_folder: bytes) -> bytes:
+    """Where an interpreter starts: some import modules from there before they run a line of ours."""
+    folder = session_folder + b"/start"
+    os.makedirs(folder, 0o700, exist_ok=True)
+    return folder
 
 
 def _same_interpreter(python: bytes) -> bool:

@@ -230,8 +230,11 @@ def spawn(
     stdio: Tuple[int, int, int],
     keep: Sequence[int] = (),
     outlived: bool = False,
+    apart: bytes = b"",
 ) -> Tree:
     """Starts ``argv`` under a reaper of its own, in its own process session.
+
+    It starts in ``folder``; with ``apart`` in that one, though only if ``folder`` can be entered.
 
     ``keep`` are descriptors that the main process inherits under the same numbers. With ``outlived``
     the reaper leaves when its main process has ended, and what that left in the background climbs to
@@ -249,7 +252,7 @@ def spawn(
         become_subreaper()
         main = os.fork()
         if main == 0:
-            _become(argv, environment, folder, stdio, keep, theirs)
+            _become(argv, environment, [folder, apart or folder], stdio, keep, theirs)
         theirs.send(b"P%d" % main)
         _close_all_but(theirs.fileno())
         _Reaper(main, theirs, outlived).run()
@@ -260,7 +263,7 @@ def spawn(
 def _become(
     argv: Sequence[bytes],
     environment: Mapping[bytes, bytes],
-    folder: bytes,
+    folders: Sequence[bytes],
     stdio: Tuple[int, int, int],
     keep: Sequence[int],
     control: socket.socket,
@@ -274,11 +277,12 @@ def _become(
         for fd in keep:
             os.set_inheritable(fd, True)
         _default_signals()
-        try:
-            os.chdir(folder)
-        except OSError as error:
-            text = "the working directory cannot be entered: %s" % error.strerror
-            raise OSError(error.errno, text, os.fsdecode(folder)) from None
+        for folder in folders:
+            try:
+                os.chdir(folder)
+            except OSError as error:
+                text = "the working directory cannot be entered: %s" % error.strerror
+                raise OSError(error.errno, text, os.fsdecode(folder)) from None
         os.execve(argv[0], list(argv), environment)
     except OSError as error:
         control.send(b"E" + str(error).encode("utf-8", "backslashreplace"))

@@ -282,7 +282,8 @@ impl Inner {
 
     /// What can be said against a cell before anything is started for it.
     fn check(&self, cell: &Cell) -> Result<(), String> {
-        if cell.source.lossy().trim().is_empty() {
+        let blank = |c: char| c.is_whitespace() || c == '\u{feff}';
+        if cell.source.lossy().trim_matches(blank).is_empty() {
             return Err("there is no code to run: give Python source".to_owned());
         }
         let limits = self.options.limits.with(&cell.limits);

@@ -34,7 +34,11 @@ type Case = (&'static str, fn(&Rig));
 
 /// All areas.
 const AREAS: &[(&str, &[Case])] = &[
-    ("cells", cells::CASES),
+    ("cells", cells::state::CASES),
+    ("cells", cells::sources::CASES),
+    ("cells", cells::tracebacks::CASES),
+    ("cells", cells::processes::CASES),
+    ("cells", cells::damage::CASES),
     ("outcome", outcome::CASES),
     ("cli", cli::CASES),
     ("tools", tools::CASES),
