@@ -25,13 +25,17 @@ pub(super) fn hint(facts: &Facts<'_>) -> Option<String> {
         return None;
     }
     let error = result.error.as_str();
-    let kind = error.split(':').next().unwrap_or_default().trim();
-    match kind {
+    let (kind, message) = error.split_once(':').unwrap_or((error, ""));
+    // What the stub raises for a name that it does not have.
+    if let Some((name, _)) = message.trim().split_once(" is not available in scripts") {
+        return Some(tool(facts, name));
+    }
+    match kind.trim() {
         "ModuleNotFoundError" => module(facts),
         "ImportError" if error.contains("hermes_tools") => Some(tool(facts, &result.missing)),
         "NameError" => name(facts),
         "SyntaxError" | "IndentationError" => magic(facts.source),
-        "AttributeError" | "TypeError" | "KeyError" => treated_as_text(kind, error),
+        kind @ ("AttributeError" | "TypeError" | "KeyError") => treated_as_text(kind, error),
         _ => None,
     }
 }
@@ -126,7 +130,8 @@ fn treated_as_text(kind: &str, error: &str) -> Option<String> {
                 && (error.contains("concatenate")
                     || error.contains("must be str")
                     || error.contains("expected string")
-                    || error.contains("unhashable")))
+                    || error.contains("unhashable")
+                    || (error.contains("unsupported operand") && error.contains("'str'"))))
                 || error.contains("unhashable type: 'slice'")
                 || error.contains("the JSON object must be str, bytes or bytearray, not dict")
         }

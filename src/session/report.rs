@@ -45,8 +45,17 @@ pub(super) struct Verdict {
     pub(super) lost_because: String,
 }
 
+/// What an error says of the state that went with the process; a standalone script had none.
+fn loss(keeps_state: bool) -> &'static str {
+    if keeps_state {
+        "; variables and imports are lost"
+    } else {
+        ""
+    }
+}
+
 /// Judges a cell from its record.
-pub(super) fn judge(done: &CellDone, timeout: std::time::Duration, cancel_reason: &str) -> Verdict {
+pub(super) fn judge(done: &CellDone, timeout: std::time::Duration, cancel_reason: &str, keeps_state: bool) -> Verdict {
     match (done.why.as_str(), &done.result) {
         ("done", Some(result)) => {
             let failed = result.kind == "raised" || (result.kind == "exit" && result.code != 0);
@@ -73,23 +82,26 @@ pub(super) fn judge(done: &CellDone, timeout: std::time::Duration, cancel_reason
                 exit_code: 124,
                 error: Some(line.clone()),
                 last_line: Some(line),
-                kernel_ended: true,
+                kernel_ended: keeps_state,
                 lost_because: "the cell before it timed out".to_owned(),
             }
         }
         ("interrupted", _) => Verdict {
             status: Status::Interrupted,
             exit_code: 130,
-            error: Some("the cell was interrupted and its kernel ended; variables and imports are lost".to_owned()),
+            error: Some(format!(
+                "the cell was interrupted and its process ended{}",
+                loss(keeps_state)
+            )),
             last_line: Some(interruption(cancel_reason)),
-            kernel_ended: true,
+            kernel_ended: keeps_state,
             lost_because: "the cell before it was interrupted".to_owned(),
         },
-        _ => gone(done),
+        _ => gone(done, keeps_state),
     }
 }
 
-fn gone(done: &CellDone) -> Verdict {
+fn gone(done: &CellDone, keeps_state: bool) -> Verdict {
     let (exit_code, how) = match Ending::of_status(done.status) {
         Ending::Signalled(signal) => (
             128 + signal,
@@ -113,9 +125,9 @@ fn gone(done: &CellDone) -> Verdict {
     Verdict {
         status: Status::Error,
         exit_code,
-        error: Some(format!("{how}{detail}; variables and imports are lost")),
+        error: Some(format!("{how}{detail}{}", loss(keeps_state))),
         last_line: None,
-        kernel_ended: true,
+        kernel_ended: keeps_state,
         lost_because: how.replace("before the cell ended", "in the cell before it"),
     }
 }
@@ -129,15 +141,16 @@ fn likely(signal: i32) -> &'static str {
 }
 
 /// A verdict for a cell whose supervisor was lost while it ran.
-pub(super) fn supervisor_lost(reason: &str) -> Verdict {
+pub(super) fn supervisor_lost(reason: &str, keeps_state: bool) -> Verdict {
     Verdict {
         status: Status::Error,
         exit_code: 137,
         error: Some(format!(
-            "{reason} while the cell ran (it was killed, perhaps by the script itself); the script's processes were ended, variables and imports are lost; the next call starts afresh"
+            "{reason} while the cell ran (it was killed, perhaps by the script itself); the script's processes were ended{}; the next call starts afresh",
+            loss(keeps_state)
         )),
         last_line: None,
-        kernel_ended: true,
+        kernel_ended: keeps_state,
         lost_because: "the supervisor of the session was killed".to_owned(),
     }
 }

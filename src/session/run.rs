@@ -527,12 +527,16 @@ impl Inner {
             kernel.stub = stub;
             kernel.count += 1;
         }
+        let keeps_state = live.kernel.is_some();
         let (verdict, done) = match done {
             Ok(mut done) => {
                 self.skipped(cell, &mut collector, &mut done);
-                (report::judge(&done, limits.timeout, &cell.cancel.reason()), Some(done))
+                (
+                    report::judge(&done, limits.timeout, &cell.cancel.reason(), keeps_state),
+                    Some(done),
+                )
             }
-            Err(reason) => (report::supervisor_lost(&reason), None),
+            Err(reason) => (report::supervisor_lost(&reason, keeps_state), None),
         };
         let collected = collector.finish();
         if let Some(sink) = &cell.sink {
@@ -662,9 +666,9 @@ impl Inner {
             }
             self.has_kernel.store(false, Ordering::Release);
             state.lost = Some(verdict.lost_because.clone());
-            if !supervisor_answered {
-                self.abandon(state).await;
-            }
+        }
+        if !supervisor_answered {
+            self.abandon(state).await;
         }
     }
 }

@@ -39,12 +39,24 @@ const AREAS: &[(&str, &[Case])] = &[
     ("cells", cells::tracebacks::CASES),
     ("cells", cells::processes::CASES),
     ("cells", cells::damage::CASES),
-    ("outcome", outcome::CASES),
+    ("outcome", outcome::rows::CASES),
+    ("outcome", outcome::output::CASES),
+    ("outcome", outcome::hints::CASES),
+    ("outcome", outcome::sizes::CASES),
     ("cli", cli::CASES),
     ("tools", tools::CASES),
     ("calls", calls::CASES),
     ("terminal", terminal::CASES),
     ("shell_state", shell_state::CASES),
+];
+
+/// What holds without a kernel too, where each cell is a standalone script.
+const WITHOUT_A_KERNEL: &[(&str, &[Case])] = &[
+    ("oneshot", cells::sources::CASES_WITHOUT_STATE),
+    ("oneshot", outcome::rows::CASES),
+    ("oneshot", outcome::output::CASES),
+    ("oneshot", outcome::hints::CASES),
+    ("oneshot", outcome::sizes::CASES),
 ];
 
 /// A table of the functions named, each under its own name.
@@ -62,10 +74,12 @@ fn main() -> ExitCode {
     });
     let mut trials = Vec::new();
     for target in TARGETS {
-        for (area, cases) in AREAS {
-            for (name, case) in *cases {
-                let name = format!("{}::{area}::{name}", target.name);
-                trials.push(Trial::test(name, move || rig::run(target, *case)));
+        for (areas, keeps_state) in [(AREAS, true), (WITHOUT_A_KERNEL, false)] {
+            for (area, cases) in areas {
+                for (name, case) in *cases {
+                    let name = format!("{}::{area}::{name}", target.name);
+                    trials.push(Trial::test(name, move || rig::run(target, keeps_state, *case)));
+                }
             }
         }
     }

@@ -39,14 +39,16 @@ pub(crate) const TARGETS: &[Target] = &[Target {
 pub(crate) struct Rig {
     /// The target.
     pub(crate) target: &'static Target,
+    /// Whether its sessions keep a kernel; else each cell is a standalone script.
+    pub(crate) keeps_state: bool,
     scratch: TempDir,
     /// The broker of its sessions.
     pub(crate) broker: Broker,
 }
 
 /// Runs a test, clears up after it, and sees that nothing is left.
-pub(crate) fn run(target: &'static Target, case: fn(&Rig)) -> Result<(), Failed> {
-    let rig = Rig::new(target);
+pub(crate) fn run(target: &'static Target, keeps_state: bool, case: fn(&Rig)) -> Result<(), Failed> {
+    let rig = Rig::new(target, keeps_state);
     let result = catch_unwind(AssertUnwindSafe(|| case(&rig)));
     let left = catch_unwind(AssertUnwindSafe(|| rig.close()));
     match (result, left) {
@@ -101,7 +103,7 @@ pub(crate) fn python_minor() -> u32 {
 }
 
 impl Rig {
-    fn new(target: &'static Target) -> Self {
+    fn new(target: &'static Target, keeps_state: bool) -> Self {
         let scratch = tempfile::Builder::new().prefix("conf-").tempdir().unwrap();
         for folder in ["home", "tmp", "work"] {
             std::fs::create_dir(scratch.path().join(folder)).unwrap();
@@ -109,6 +111,7 @@ impl Rig {
         let _inside = runtime().enter();
         Self {
             target,
+            keeps_state,
             scratch,
             broker: Broker::new(4),
         }
@@ -165,6 +168,7 @@ impl Rig {
         let mut options = (self.target.options)(self);
         options.python = Some(python().to_owned());
         options.limits.timeout = HANG;
+        options.keep_kernel = self.keeps_state;
         options
     }
 
@@ -192,6 +196,10 @@ impl Rig {
         Cli::new(arguments, &self.work(), self.variables())
             .env("TALARIA_TARGET", self.target.name)
             .env("TALARIA_CODE_EXECUTION_PYTHON", python())
+            .env(
+                "TALARIA_CODE_EXECUTION_KERNEL",
+                if self.keeps_state { "on" } else { "off" },
+            )
     }
 
     /// Ends all sessions; nothing may be left of them.

@@ -20,6 +20,16 @@ pub(crate) const CASES: &[Case] = cases![
     the_last_expression_is_not_printed,
 ];
 
+/// Those that need nothing of an earlier cell.
+pub(crate) const CASES_WITHOUT_STATE: &[Case] = cases![
+    odd_beginnings_run,
+    files_run_in_their_own_encoding,
+    sources_with_nothing_to_do_succeed,
+    a_main_guard_runs,
+    four_mebibytes_of_source_run,
+    a_cell_of_many_statements_keeps_its_line_numbers,
+];
+
 fn odd_beginnings_run(rig: &Rig) {
     let session = rig.session();
     for (what, source) in [
