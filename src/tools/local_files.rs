@@ -68,7 +68,7 @@ impl LocalFiles {
         let path = self.resolve(&request.path)?;
         blocking(move || {
             let start = page::Start::parse(&request.offset)?;
-            let opened = source::open(&path)?;
+            let opened = source::open(&path, request.raw)?;
             page::read(opened, start, request.limit, request.raw, page::BOUNDS)
                 .map_err(|error| failed("read", &path, &error))
         })

@@ -13,13 +13,15 @@ const BUFFER: usize = 256 * 1024;
 
 /// A text file, open.
 pub(super) struct Source {
-    /// Its bytes without a byte order mark: UTF-8, or what passes for it.
+    /// Its text: UTF-8, or what passes for it.
     pub reader: Box<dyn BufRead>,
     /// Its size; 0 for many files of /proc that do hold something.
     pub size: u64,
 }
 
-pub(super) fn open(path: &Path) -> Result<Source, WorkspaceError> {
+/// A byte order mark is no part of the text, save in UTF-8 when it is wanted `exact`ly as in the file:
+/// written back, it would be missed.
+pub(super) fn open(path: &Path, exact: bool) -> Result<Source, WorkspaceError> {
     let fail = |error: io::Error| failed("read", path, &error);
     // Looked at before it is opened: opening some devices already does something.
     refuse_special(path, &path.metadata().map_err(fail)?)?;
@@ -40,7 +42,7 @@ pub(super) fn open(path: &Path) -> Result<Source, WorkspaceError> {
         [0xff, 0xfe, 0, 0, ..] => return Err(binary(path, "UTF-32 text", size)),
         [0xff, 0xfe, ..] => buffered(Utf16::new(joined(sample, 2, file), u16::from_le_bytes)),
         [0xfe, 0xff, ..] => buffered(Utf16::new(joined(sample, 2, file), u16::from_be_bytes)),
-        [0xef, 0xbb, 0xbf, ..] => buffered(joined(sample, 3, file)),
+        [0xef, 0xbb, 0xbf, ..] if !exact => buffered(joined(sample, 3, file)),
         other => match binary_kind(other) {
             Some(kind) => return Err(binary(path, kind, size)),
             None => buffered(joined(sample, 0, file)),
@@ -200,7 +202,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         std::fs::write(&path, bytes).unwrap();
-        let mut source = open(&path).map_err(|error| error.to_string())?;
+        let mut source = open(&path, false).map_err(|error| error.to_string())?;
         let mut text = Vec::new();
         source.reader.read_to_end(&mut text).unwrap();
         Ok(text)
@@ -268,7 +270,7 @@ mod tests {
             (&socket, "socket"),
             (Path::new("/dev/zero"), "device"),
         ] {
-            let Err(error) = open(path) else {
+            let Err(error) = open(path, false) else {
                 panic!("{what} was opened")
             };
             assert!(error.to_string().contains(what), "{error}");
