@@ -14,11 +14,14 @@ mod calls;
 mod cells;
 mod cli;
 mod command;
+mod files;
 mod observe;
 mod odd_tools;
 mod outcome;
 mod rig;
 mod shell_state;
+mod sizes;
+mod socket;
 mod terminal;
 mod tool_host;
 mod tools;
@@ -46,6 +49,9 @@ const AREAS: &[(&str, &[Case])] = &[
     ("cli", cli::CASES),
     ("tools", tools::CASES),
     ("calls", calls::CASES),
+    ("sizes", sizes::CASES),
+    ("socket", socket::CASES),
+    ("files", files::CASES),
     ("terminal", terminal::CASES),
     ("shell_state", shell_state::CASES),
 ];
