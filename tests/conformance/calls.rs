@@ -26,6 +26,10 @@ pub(crate) const CASES: &[Case] = cases![
     children_of_an_earlier_cell_have_no_authority,
     calls_end_with_their_cell,
     calls_end_with_their_caller,
+    a_call_that_is_interrupted_spoils_no_other,
+    calls_work_whatever_the_script_broke,
+    calls_work_beside_modules_that_shadow,
+    calls_work_without_a_kernel,
 ];
 
 const TRANSPORTS: [Transport; 2] = [Transport::Unix, Transport::Tcp];
@@ -364,5 +368,139 @@ fn calls_end_with_their_caller(rig: &Rig) {
             "{transport:?}"
         );
         assert_eq!(running.wait().output, "on\n");
+    }
+}
+
+fn a_call_that_is_interrupted_spoils_no_other(rig: &Rig) {
+    let tools = TestTools::new();
+    let session = session_over(rig, Transport::Unix, tools.clone());
+    let code = "
+import signal
+from hermes_tools import echo, slow
+class Late(Exception): pass
+def ring(*_): raise Late
+signal.signal(signal.SIGALRM, ring)
+for number in range(5):
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try: slow(30, 'late')
+    except Late: print(echo(number)['value'], end=' ')
+def harmless(*_): echo('from the handler')
+signal.signal(signal.SIGALRM, harmless)
+signal.setitimer(signal.ITIMER_REAL, 0.05)
+print(slow(0.5, 'whole')['value'])
+";
+    assert_eq!(session.ok(code), "0 1 2 3 4 whole\n");
+    assert_eq!(tools.calls("echo").len(), 6);
+}
+
+fn calls_work_whatever_the_script_broke(rig: &Rig) {
+    let session = session_over(rig, Transport::Unix, TestTools::new());
+    let code = "
+import os, sys, subprocess
+from hermes_tools import echo
+def check(what):
+    if echo(what) != {'value': what}: print('broken by', what)
+check('nothing')
+os.closerange(3, 256); check('closerange')
+files = [open('f%d' % n, 'w+') for n in range(20)]; check('descriptors that were ours')
+print([file.read() for file in files] == [''] * 20, sum(os.path.getsize(file.name) for file in files))
+os.close(0); check('no stdin')
+import socket; socket.setdefaulttimeout(0.001); check('default timeout')
+import json; json.dumps = json.loads = json.JSONEncoder = None; check('json')
+socket.socket = None; check('socket')
+import struct, threading; threading.Thread.start = None; check('threading')
+import builtins; real = builtins.len; builtins.len = None
+try: check('len')
+except TypeError: pass
+builtins.len = real; check('len back')
+sys.setrecursionlimit(60); check('recursion limit'); sys.setrecursionlimit(1000)
+modules = dict(sys.modules); sys.modules.clear(); check('sys.modules'); sys.modules.update(modules)
+path = list(sys.path); sys.path.clear(); check('sys.path'); sys.path[:] = path
+os.chdir('/'); check('chdir')
+environment = dict(os.environ); os.environ.clear(); check('os.environ'); os.environ.update(environment)
+print(subprocess.check_output([sys.executable, '-c', 'from hermes_tools import echo; print(echo(1))']).decode(), end='')
+import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); check('few descriptors')
+print('done')
+";
+    assert_eq!(session.ok(code), "True 0\n{'value': 1}\ndone\n");
+    assert_eq!(
+        session.ok("from hermes_tools import echo\nprint(echo(2))"),
+        "{'value': 2}\n"
+    );
+    session.ok("import hermes_tools\nhermes_tools.echo = hermes_tools.slow = None\nprint(1)");
+    assert_eq!(
+        session.ok("from hermes_tools import echo\nprint(echo(3))"),
+        "{'value': 3}\n"
+    );
+}
+
+fn calls_work_beside_modules_that_shadow(rig: &Rig) {
+    for name in [
+        "json",
+        "socket",
+        "_socket",
+        "struct",
+        "threading",
+        "types",
+        "contextvars",
+        "select",
+        "typing",
+        "time",
+        "signal",
+        "opcode",
+    ] {
+        rig.file(
+            &format!("{name}.py"),
+            "raise RuntimeError('the shadow of ' + __name__)\n",
+        );
+    }
+    rig.file("enum/__init__.py", "raise RuntimeError('the shadow of ' + __name__)\n");
+    let session = session_over(rig, Transport::Unix, TestTools::new());
+    let code = "
+import os, sys
+from hermes_tools import echo, shell_quote, json_parse
+print(echo(1), json_parse('[1]'))
+try: import json
+except RuntimeError as error: print(error)
+print(echo(2))
+pid = os.fork()
+if pid == 0: os._exit(0 if echo(3) == {'value': 3} else 1)
+print(os.waitpid(pid, 0)[1])
+status = os.spawnv(os.P_WAIT, sys.executable, [sys.executable, '-S', '-c', 'from hermes_tools import echo; print(echo(4))'])
+try: from hermes_tools import nothing
+except ImportError as error: print(error)
+";
+    assert_eq!(
+        session.ok(code),
+        "{'value': 1} [1]\nthe shadow of json\n{'value': 2}\n0\n{'value': 4}\nnothing is not available in scripts; available: echo, slow, count, fail\n"
+    );
+}
+
+fn calls_work_without_a_kernel(rig: &Rig) {
+    for transport in TRANSPORTS {
+        let tools = TestTools::new();
+        let session = rig.session_with(|options| {
+            options.host = tools.clone();
+            options.transport = transport;
+            options.keep_kernel = false;
+        });
+        let code = "
+import os, subprocess, sys
+from concurrent.futures import ThreadPoolExecutor
+from hermes_tools import echo
+with ThreadPoolExecutor(4) as pool: print([r['value'] for r in pool.map(echo, range(8))])
+print(subprocess.check_output([sys.executable, '-c', 'from hermes_tools import echo; print(echo(9))']).decode(), end='')
+pid = os.fork()
+if pid == 0: os._exit(0 if echo(3) == {'value': 3} else 1)
+print(os.waitpid(pid, 0)[1])
+";
+        for _ in 0..2 {
+            let outcome = session.cell(code);
+            assert_eq!(
+                outcome.output, "[0, 1, 2, 3, 4, 5, 6, 7]\n{'value': 9}\n0\n",
+                "{outcome:#?}"
+            );
+            assert_eq!(outcome.tool_calls_made, 10);
+        }
     }
 }
