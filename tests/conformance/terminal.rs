@@ -1,6 +1,7 @@
 //! `terminal()`: one command, from its text to its result.
 
 use serde_json::{Value, json};
+use talaria_broker::session::Cell;
 
 use crate::observe::{is_alive, wait_until, with_mark};
 use crate::rig::{HANG, Rig, TestSession};
@@ -17,6 +18,8 @@ pub(crate) const CASES: &[Case] = cases![
     a_command_that_ignores_sigterm_is_killed,
     background_children_do_not_hold_the_call,
     background_children_end_with_the_session,
+    a_command_ends_with_its_cell,
+    a_command_starts_with_nothing_of_ours,
     stdin_is_empty,
     no_program_pages_or_asks,
     workdir_is_where_one_call_starts,
@@ -226,6 +229,43 @@ fn background_children_end_with_the_session(rig: &Rig) {
     assert_eq!(shown(&session, &format!("kill -0 {pid} && echo alive")), "alive\n");
     session.close();
     assert!(wait_until(HANG, || !is_alive(pid)), "it outlives its session");
+}
+
+fn a_command_ends_with_its_cell(rig: &Rig) {
+    let session = rig.session();
+    let code = "from hermes_tools import terminal\nterminal('sleep 330')";
+    assert_eq!(session.cell_for(1.0, code).exit_code, Some(124));
+    assert!(
+        wait_until(HANG, || sleeping(rig, "330").is_empty()),
+        "it outlives a timeout"
+    );
+    let cell = Cell::new(code);
+    let cancel = cell.cancel.clone();
+    let running = session.start(cell);
+    assert!(wait_until(HANG, || sleeping(rig, "330").len() == 1));
+    cancel.cancel("enough");
+    assert_eq!(running.wait().exit_code, Some(130));
+    assert!(
+        wait_until(HANG, || sleeping(rig, "330").is_empty()),
+        "it outlives a cancelled cell"
+    );
+    assert_eq!(shown(&session, "echo on"), "on\n");
+}
+
+fn a_command_starts_with_nothing_of_ours(rig: &Rig) {
+    let session = rig.session();
+    // Three descriptors and the one of the list itself; no signal blocked, none ignored but those that
+    // the C library keeps for itself; usual priority; no variable of the link; a session of its own.
+    let command = "ls /proc/self/fd | wc -l; grep -E 'SigBlk|SigIgn' /proc/self/status | tr -d '[:space:]'; echo; nice; env | grep -c -i -E 'talaria|hermes'; \
+                   test $(ps -o sid= -p $$) -eq $$ && echo own; python3 -c 'import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)'";
+    let shown = shown(&session, command);
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(lines[0], "4", "{shown}");
+    let ignored = lines[1].rsplit(':').next().unwrap();
+    let blocked = lines[1].trim_start_matches("SigBlk:").split('S').next().unwrap();
+    assert_eq!(u64::from_str_radix(ignored, 16).unwrap() & 0x7fff_ffff, 0, "{shown}");
+    assert_eq!(u64::from_str_radix(blocked, 16).unwrap(), 0, "{shown}");
+    assert_eq!(lines[2..], ["0", "0", "own", "True"], "{shown}");
 }
 
 fn runtime_reset(session: &TestSession) {
