@@ -36,20 +36,28 @@ def main(bases: List[bytes], name: bytes, program: bytes) -> None:
 
     ``bases`` are folders in which the session's own may be made, best first.
     """
+    # What the broker was started with beyond these is none of the scripts' business, and a pipe
+    # among it would stay open as long as the session.
+    processes.close_all_but(0, 1, 2)
     os.setsid()
-    _close_inherited()
-    folders = _make_folders(bases, name)
     processes.ignore_signals()
     processes.become_subreaper()
     processes.forbid_inspection()
+    processes.wake_with_parent()
     # The supervisor holds the read end: end-of-file there means that the guard was killed.
     life, held = os.pipe()
-    pid = os.fork()
+    folders = _make_folders(bases, name)
+    guard = os.getpid()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        supervisor.remove(folders)
+        sys.exit("no process can be started: %s" % error.strerror)
     if pid == 0:
         os.close(held)
         code = 1
         try:
-            code = supervisor.Supervisor(folders, life, program).run()
+            code = supervisor.Supervisor(folders, guard, life, program).run()
         except BaseException:
             sys.excepthook(*sys.exc_info())
         finally:
@@ -63,20 +71,6 @@ def main(bases: List[bytes], name: bytes, program: bytes) -> None:
     processes.kill_below(os.getpid())
     supervisor.remove(folders)
     os._exit(0)
-
-
-def _close_inherited() -> None:
-    """What the broker itself was started with is not for scripts."""
-    try:
-        inherited = [int(fd) for fd in os.listdir("/proc/self/fd")]
-    except OSError:
-        inherited = list(range(3, processes.MAX_DESCRIPTORS))
-    for fd in inherited:
-        if fd > 2:
-            try:
-                os.close(fd)
-            except OSError:
-                pass  # the listing's own
 
 
 def _make_folders(bases: List[bytes], name: bytes) -> List[bytes]:

@@ -35,7 +35,7 @@ class Job:
         quiet = processes.null()
         try:
             write_private(script_path, script)
-            self._tree: Optional[processes.Tree] = processes.spawn(
+            self.tree: Optional[processes.Tree] = processes.spawn(
                 argv.split(b"\0"),
                 wire.unpack_variables(environment),
                 folder,
@@ -43,7 +43,7 @@ class Job:
                 outlived=True,
             )
         except OSError as error:
-            self._tree = None
+            self.tree = None
             self._why = b"failed"
             self._detail = str(error).encode("utf-8", "backslashreplace")
             self._finish()
@@ -51,7 +51,7 @@ class Job:
         finally:
             os.close(quiet)
             self._capture.close_write_end()
-        loop.watch(self._tree.control.fileno(), self._event)
+        loop.watch(self.tree.control.fileno(), self._event)
 
     def expired(self) -> None:
         """The deadline has come."""
@@ -63,17 +63,17 @@ class Job:
 
     def _stop(self, why: bytes) -> None:
         self.deadline = None
-        if self._tree is not None and self._why == b"exit":
+        if self.tree is not None and self._why == b"exit":
             self._why = why
-            self._tree.terminate()
+            self.tree.terminate()
 
     def _output(self, data: bytes) -> None:
         self._loop.send(b"o", self.number, data)
 
     def _event(self) -> None:
-        if self._tree is None:
+        if self.tree is None:
             return
-        kind, text = self._tree.receive()
+        kind, text = self.tree.receive()
         if kind == "main":
             self._main = int(text)
         elif kind == "status":
@@ -90,9 +90,9 @@ class Job:
                 if self._why == b"exit":
                     self._why = b"failed"
                     self._detail = b"the process that watched the command was killed"
-            self._loop.unwatch(self._tree.control.fileno())
-            self._tree.control.close()
-            self._tree = None
+            self._loop.unwatch(self.tree.control.fileno())
+            self.tree.control.close()
+            self.tree = None
             self._finish()
 
     def _finish(self) -> None:

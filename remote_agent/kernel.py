@@ -702,6 +702,7 @@ def serve(fd: int) -> None:
         if message is None:
             break
         _, fields, pipes = message
+        channel.send(b"B", fields[0])
         # They may have arrived on the very numbers that they are to take.
         lifted = [fcntl.fcntl(pipe, fcntl.F_DUPFD_CLOEXEC, 3) for pipe in pipes]
         for number, pipe in zip((1, 2), lifted):

@@ -15,11 +15,13 @@ from jobs import write_private
 
 TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
+    import signal
     import socket
     from typing import List, Optional
 
     from supervisor import Loop
 else:
+    import _signal as signal
     import _socket as socket
 
 #: Seconds in which a kernel must say that it is ready.
@@ -55,6 +57,8 @@ class Cell:
         self._started = time.monotonic()
         self.deadline: Optional[float] = self._started + timeout
         self.why = b"done"
+        #: Whether its first line may have run.
+        self.begun = False
         self._seconds: Optional[float] = None
 
     def judged(self, why: bytes) -> bool:
@@ -106,7 +110,7 @@ class Kernel:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         quiet = processes.null()
         try:
-            self._tree = processes.spawn(
+            self.tree = processes.spawn(
                 [python, b"-c", _LOADER, b"%d" % theirs.fileno()],
                 wire.unpack_variables(environment),
                 folder,
@@ -118,7 +122,7 @@ class Kernel:
             theirs.close()
             os.close(quiet)
         self._channel.setblocking(False)
-        loop.watch(self._tree.control.fileno(), self._event)
+        loop.watch(self.tree.control.fileno(), self._event)
         loop.watch(self._channel.fileno(), self._readable)
         # Compiled here while the interpreter over there starts.
         self._send_program(program, python)
@@ -129,6 +133,8 @@ class Kernel:
     def run(self, cell: Cell, message: List[bytes]) -> None:
         """Hands a cell over: its text, and the writing ends of its pipes."""
         self.cell = cell
+        if self._main:
+            processes.signal_all([self._main], signal.SIGCONT)  # somebody may have stopped it
         packed = wire.pack(b"C", cell.number, *message)
         # The pipes travel with the first byte; the kernel's channel is idle, so it fits.
         ends = struct.pack("2i", cell.out.write_end, cell.err.write_end)
@@ -145,9 +151,9 @@ class Kernel:
         """Ends the running cell, and the kernel with it."""
         if self.cell is not None and self.cell.judged(why):
             self._ending = self._terminating = True
-            self._tree.terminate()
+            self.tree.terminate()
         if at_once:
-            self._tree.kill()
+            self.tree.kill()
 
     def end(self) -> None:
         """Ends an idle kernel: exit handlers first, then everything below it."""
@@ -160,7 +166,7 @@ class Kernel:
         self.deadline = None
         if not self._ready:
             self._detail = b"it did not get ready within %d s" % START_LIMIT
-        self._tree.kill()
+        self.tree.kill()
 
     def _send_program(self, program: bytes, python: bytes) -> None:
         if _same_interpreter(python):
@@ -220,6 +226,8 @@ class Kernel:
             self._ready = True
             self.deadline = None
             self._loop.send(b"R", self.generation, *fields)
+        elif kind == b"B" and self.cell is not None:
+            self.cell.begun = True
         elif kind == b"D" and self.cell is not None and fields and fields[0] == self.cell.number:
             cell = self.cell
             if cell.judged(b"done"):
@@ -227,7 +235,7 @@ class Kernel:
                 cell.finish(b"", b"", fields[1:])
 
     def _event(self) -> None:
-        kind, text = self._tree.receive()
+        kind, text = self.tree.receive()
         if kind == "main":
             self._main = int(text)
         elif kind == "failed":
@@ -238,7 +246,7 @@ class Kernel:
             if self.cell is not None:
                 self.cell.judged(b"gone")
             if not self._terminating:
-                self._tree.kill()
+                self.tree.kill()
         elif kind == "gone":
             if not self._status and self._main:
                 processes.kill_tree(self._main)
@@ -248,17 +256,19 @@ class Kernel:
 
     def _gone(self) -> None:
         self._close_channel()
-        self._loop.unwatch(self._tree.control.fileno())
-        self._tree.control.close()
+        self._loop.unwatch(self.tree.control.fileno())
+        self.tree.control.close()
         self.deadline = None
         cell, self.cell = self.cell, None
         self._loop.kernel_gone(self)
         if cell is not None:
+            if cell.why == b"gone" and not cell.begun:
+                cell.why = b"unbegun"
             cell.finish(self._status, self._detail, [])
         elif not self._ready:
             self._loop.send(b"F", self.generation, self._status, self._detail)
         else:
-            left = wire.number(self._tree.remaining())
+            left = wire.number(self.tree.remaining())
             self._loop.send(b"L", self.generation, self._status, self._detail, left)
 
 
@@ -282,7 +292,7 @@ class OneShot:
         )
         quiet = processes.null()
         try:
-            self._tree = processes.spawn(
+            self.tree = processes.spawn(
                 [python, b"-c", _ONCE_LOADER, self._base],
                 wire.unpack_variables(environment),
                 folder,
@@ -293,24 +303,24 @@ class OneShot:
             os.close(quiet)
             cell.out.close_write_end()
             cell.err.close_write_end()
-        loop.watch(self._tree.control.fileno(), self._event)
+        loop.watch(self.tree.control.fileno(), self._event)
 
     def stop(self, why: bytes, at_once: bool) -> None:
         """Ends the script."""
         if self.cell is not None and self.cell.judged(why):
-            self._tree.terminate()
+            self.tree.terminate()
         if at_once:
-            self._tree.kill()
+            self.tree.kill()
 
     def end(self) -> None:
         """Ends what is left of it."""
-        self._tree.kill()
+        self.tree.kill()
 
     def expired(self) -> None:
         """A standalone script has no deadline but its cell's."""
 
     def _event(self) -> None:
-        kind, text = self._tree.receive()
+        kind, text = self.tree.receive()
         if kind == "main":
             self._main = int(text)
         elif kind == "failed":
@@ -319,7 +329,7 @@ class OneShot:
             self._status = text
             if self.cell is not None:
                 self.cell.judged(b"done")
-            self._tree.kill()
+            self.tree.kill()
         elif kind == "gone":
             if not self._status and self._main:
                 processes.kill_tree(self._main)
@@ -327,8 +337,8 @@ class OneShot:
             self._gone()
 
     def _gone(self) -> None:
-        self._loop.unwatch(self._tree.control.fileno())
-        self._tree.control.close()
+        self._loop.unwatch(self.tree.control.fileno())
+        self.tree.control.close()
         result: List[bytes] = []
         try:
             with open(self._base + b".result", "rb") as file:

@@ -27,10 +27,13 @@ else:
 GRACE = 5.0
 #: Seconds after which a kill walk gives up on processes that do not die (uninterruptible sleep).
 WALK_LIMIT = 10.0
+#: Seconds that a reaper gets for its own work before the supervisor does it.
+REAPER_LATE = 1.0
 
 #: More than a supervisor ever holds open.
-MAX_DESCRIPTORS = 4096
+_MAX_DESCRIPTORS = 4096
 
+_PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -69,6 +72,31 @@ def forbid_inspection() -> None:
     """Hides memory and environment of this process from other processes of the same user."""
     if _prctl is not None:
         _prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def wake_with_parent() -> None:
+    """Continues this process, should it be stopped, when its parent ends.
+
+    The signal follows the thread that started us, which may end earlier; to a process that runs it
+    means nothing.
+    """
+    if _prctl is not None:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
+
+
+def close_all_but(*keep: int) -> None:
+    """Closes every descriptor but these."""
+    try:
+        highest = max(int(entry) for entry in os.listdir("/proc/self/fd"))
+    except (OSError, ValueError):
+        # The list is closed to a process that forbids inspection, and elsewhere there is none.
+        highest = _MAX_DESCRIPTORS
+    low = 0
+    for fd in sorted(keep):
+        if low < fd:  # an empty range from 0 on counts as "all" in some versions
+            os.closerange(low, fd)
+        low = fd + 1
+    os.closerange(low, highest + 1)
 
 
 def ignore_signals() -> None:
@@ -122,17 +150,20 @@ def signal_all(pids: Sequence[int], number: int) -> None:
             pass
 
 
-def reap() -> List[Tuple[int, int]]:
-    """Collects every child that has ended: (pid, wait status)."""
+def reap(wake: Sequence[int] = ()) -> List[Tuple[int, int]]:
+    """Collects every child that has ended: (pid, wait status). Those of ``wake`` that were stopped go on."""
     ended: List[Tuple[int, int]] = []
     while True:
         try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
         except ChildProcessError:
             return ended
         if pid == 0:
             return ended
-        ended.append((pid, status))
+        if not os.WIFSTOPPED(status):
+            ended.append((pid, status))
+        elif pid in wake:
+            signal_all([pid], signal.SIGCONT)
 
 
 def nothing_below() -> bool:
@@ -159,6 +190,8 @@ def kill_below(root: int) -> bool:
     while True:
         pids = descendants(root)
         if not pids:
+            if root == os.getpid():
+                reap()
             return True
         if time.monotonic() > deadline:
             return False
@@ -189,6 +222,8 @@ class Tree:
     def __init__(self, pid: int, control: socket.socket) -> None:
         self.pid = pid
         self.control = control
+        #: When the reaper counts as lost: it was told to end the tree and has not.
+        self.deadline: Optional[float] = None
 
     def remaining(self) -> int:
         """What is left below this process once the tree is gone: background children of jobs."""
@@ -200,11 +235,16 @@ class Tree:
 
     def terminate(self) -> None:
         """SIGTERM to everything, SIGKILL after the grace."""
-        self._order(b"t")
+        self._order(b"t", GRACE)
 
     def kill(self) -> None:
         """SIGKILL to everything."""
-        self._order(b"k")
+        self._order(b"k", 0.0)
+
+    def expired(self) -> None:
+        """The reaper does not do its work: the tree is ended over its head."""
+        self.deadline = None
+        kill_tree(self.pid)
 
     def receive(self) -> Tuple[str, bytes]:
         """The next event: ``main`` pid, ``status``, ``failed`` text, ``gone``, or ``none`` for now."""
@@ -216,7 +256,10 @@ class Tree:
             return "gone", b""
         return _EVENTS.get(event[:1], "gone"), event[1:]
 
-    def _order(self, order: bytes) -> None:
+    def _order(self, order: bytes, grace: float) -> None:
+        due = time.monotonic() + grace + REAPER_LATE
+        self.deadline = due if self.deadline is None else min(due, self.deadline)
+        signal_all([self.pid], signal.SIGCONT)
         try:
             self.control.send(order)
         except OSError:
@@ -254,7 +297,7 @@ def spawn(
         if main == 0:
             _become(argv, environment, [folder, apart or folder], stdio, keep, theirs)
         theirs.send(b"P%d" % main)
-        _close_all_but(theirs.fileno())
+        close_all_but(theirs.fileno())
         _Reaper(main, theirs, outlived).run()
     finally:
         os._exit(0)
@@ -288,15 +331,6 @@ def _become(
         control.send(b"E" + str(error).encode("utf-8", "backslashreplace"))
     finally:
         os._exit(127)
-
-
-def _close_all_but(*keep: int) -> None:
-    low = 0
-    for fd in sorted(keep):
-        os.closerange(low, fd)
-        low = fd + 1
-    # The list in /proc is closed to a process that forbids inspection.
-    os.closerange(low, MAX_DESCRIPTORS)
 
 
 class _Reaper:

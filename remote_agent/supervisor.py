@@ -149,10 +149,11 @@ class Loop:
 class Supervisor(Loop):
     """The state of one session on its target."""
 
-    def __init__(self, folders: List[bytes], guard: int, program: bytes) -> None:
+    def __init__(self, folders: List[bytes], guard: int, life: int, program: bytes) -> None:
         super().__init__()
         self._folders = folders
         self._guard = guard
+        self._life = life
         self._program = program
         self._reader = wire.Reader()
         self._start: List[bytes] = []
@@ -166,16 +167,15 @@ class Supervisor(Loop):
         os.set_blocking(0, False)
         os.set_blocking(1, False)
         self.watch(0, self._from_broker)
-        self.watch(self._guard, self._guard_gone)
+        self.watch(self._life, self._guard_gone)
         self.send(b"H", *self._folders)
         self._wake_on_child()
         processes.become_subreaper()
         while not (self._closing and self._kernel is None):
             self.turn(self._next_deadline())
             self._judge()
-            processes.reap()
-        processes.kill_below(os.getpid())
-        remove(self._folders)
+            processes.reap(wake=[tree.pid for tree in self._trees()])
+        self._clear()
         return 0
 
     def _wake_on_child(self) -> None:
@@ -193,8 +193,15 @@ class Supervisor(Loop):
         if self._kernel is kernel:
             self._kernel = None
 
-    def _clocks(self) -> List[Union[Kernel, OneShot, Cell, Job]]:
-        clocks: List[Union[Kernel, OneShot, Cell, Job]] = list(self._jobs.values())
+    def _trees(self) -> List[processes.Tree]:
+        trees = [job.tree for job in self._jobs.values()]
+        if self._kernel is not None:
+            trees.append(self._kernel.tree)
+        return [tree for tree in trees if tree is not None]
+
+    def _clocks(self) -> List[Union[Kernel, OneShot, Cell, Job, processes.Tree]]:
+        clocks: List[Union[Kernel, OneShot, Cell, Job, processes.Tree]] = list(self._jobs.values())
+        clocks += self._trees()
         if self._kernel is not None:
             clocks.append(self._kernel)
             if self._kernel.cell is not None:
@@ -233,9 +240,15 @@ class Supervisor(Loop):
 
     def _abandon(self) -> None:
         """Nobody is left to serve: end everything now."""
+        self._clear()
+        os._exit(0)
+
+    def _clear(self) -> None:
         processes.kill_below(os.getpid())
         remove(self._folders)
-        os._exit(0)
+        # A cell may have stopped the guard: it has to see our end to come to its own.
+        if os.getppid() == self._guard:
+            processes.signal_all([self._guard], signal.SIGCONT)
 
     def _obey(self, kind: bytes, fields: List[bytes]) -> None:
         if kind in (b"K", b"S"):
@@ -284,4 +297,5 @@ class Supervisor(Loop):
         elif isinstance(self._kernel, Kernel):
             self._kernel.run(cell, fields[4:])
         else:
+            cell.judged(b"unbegun")
             cell.finish(b"", b"the kernel is gone", [])

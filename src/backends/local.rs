@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use tokio::process::Child;
 use tokio_util::sync::CancellationToken;
 
-use super::{Backend, BackendError, Command, Process, ProcessEnd, ProcessWait, Target};
+use super::{Backend, BackendError, Command, Process, ProcessEnd, ProcessWait, Target, Wake};
 
 /// The backend of the target `local`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,16 +40,37 @@ impl Target for Local {
             builder.current_dir(folder);
         }
         let mut child = builder.spawn().map_err(|error| failed(error.to_string()))?;
+        let wake = wake(&child);
         match (child.stdin.take(), child.stdout.take(), child.stderr.take()) {
             (Some(stdin), Some(stdout), Some(stderr)) => Ok(Process {
                 stdin: Box::new(stdin),
                 stdout: Box::new(stdout),
                 stderr: Box::new(stderr),
                 end: Box::new(LocalEnd(child)),
+                wake,
             }),
             _ => Err(failed("its standard streams could not be opened".to_owned())),
         }
     }
+}
+
+/// By a descriptor of the process, so that no other one is meant once it has ended.
+#[cfg(target_os = "linux")]
+fn wake(child: &Child) -> Wake {
+    use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+    let pid = child.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
+    let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    Arc::new(move || {
+        if let Some(process) = &process {
+            // It may have ended.
+            let _ = pidfd_send_signal(process, Signal::CONT);
+        }
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn wake(_child: &Child) -> Wake {
+    Arc::new(|| ())
 }
 
 struct LocalEnd(Child);

@@ -85,7 +85,12 @@ pub struct Process {
     pub stderr: Box<dyn AsyncRead + Send + Unpin>,
     /// Its end.
     pub end: Box<dyn ProcessWait>,
+    /// Lets it go on, should somebody have stopped it.
+    pub wake: Wake,
 }
+
+/// Lets a process go on that was stopped. Does nothing where that cannot be, or when it has ended.
+pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// A place where processes start: this host, a container, an SSH session, a sandbox.
 #[async_trait]

@@ -1,11 +1,13 @@
 //! The session itself: its queue, its life, and the course of one cell.
 
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use tokio::sync::MutexGuard;
+use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -78,7 +80,7 @@ pub(crate) struct Inner {
     workspace: Arc<SessionWorkspace>,
     gate: Arc<Gate>,
     slots: Arc<Slots>,
-    state: tokio::sync::Mutex<State>,
+    state: Arc<tokio::sync::Mutex<State>>,
     has_kernel: AtomicBool,
     last_used: Mutex<Instant>,
 }
@@ -95,6 +97,12 @@ struct State {
     standalone: Option<String>,
     closed: bool,
 }
+
+/// A cell's place in the queue of its session.
+type Turn = Pin<Box<dyn Future<Output = OwnedMutexGuard<State>> + Send>>;
+
+/// A cell that its kernel never began, and what there is to tell of that.
+struct Unbegun(Outcome);
 
 /// What `prepare` found and the outcome tells.
 #[derive(Default)]
@@ -126,7 +134,7 @@ impl Session {
                 gate: Arc::new(Gate::new(workspace.clone())),
                 workspace,
                 slots,
-                state: tokio::sync::Mutex::new(state),
+                state: Arc::new(tokio::sync::Mutex::new(state)),
                 has_kernel: AtomicBool::new(false),
                 last_used: Mutex::new(Instant::now()),
                 options,
@@ -139,7 +147,14 @@ impl Session {
     pub async fn execute(&self, cell: Cell) -> Outcome {
         let guard = CancelOnDrop(Some(cell.cancel.clone()));
         let inner = self.inner.clone();
-        let task = tokio::spawn(async move { inner.execute(cell).await });
+        let queued = Instant::now();
+        let mut turn: Turn = Box::pin(tokio::task::unconstrained(inner.state.clone().lock_owned()));
+        // It takes its place in the queue here, not when the task gets to run.
+        let turn: Turn = match std::future::poll_fn(|context| Poll::Ready(turn.as_mut().poll(context))).await {
+            Poll::Ready(state) => Box::pin(std::future::ready(state)),
+            Poll::Pending => turn,
+        };
+        let task = tokio::spawn(async move { inner.execute(cell, turn, queued).await });
         let outcome = task.await;
         guard.disarm();
         outcome.unwrap_or_else(|error| {
@@ -244,37 +259,46 @@ impl Inner {
         }
     }
 
-    async fn execute(self: Arc<Self>, cell: Cell) -> Outcome {
+    async fn execute(self: Arc<Self>, cell: Cell, turn: Turn, queued: Instant) -> Outcome {
         let target = &self.options.target;
         let mut phases = Phases::default();
         if let Err(error) = self.check(&cell) {
             return report::refused(target, phases, error);
         }
-        let queued = Instant::now();
         let mut state = tokio::select! {
             biased;
             () = cell.cancel.cancelled() => {
                 return report::cancelled_early(target, phases, &cell.cancel.reason());
             }
-            state = self.state.lock() => state,
+            state = turn => state,
         };
         phases.queue = phase(queued);
         if state.closed {
             return report::refused(target, phases, "the session is closed; open another");
         }
-        let prepared = tokio::select! {
-            biased;
-            () = cell.cancel.cancelled() => None,
-            prepared = self.prepare(&mut state, &cell, &mut phases) => Some(prepared),
-        };
-        let outcome = match prepared {
-            None => {
-                // It may have stopped half way through a start.
-                self.abandon(&mut state).await;
-                report::cancelled_early(target, phases, &cell.cancel.reason())
-            }
-            Some(Err(error)) => report::refused(target, phases, error.to_string()),
-            Some(Ok(prepared)) => self.run(&mut state, &cell, prepared, phases).await,
+        let mut again = true;
+        let outcome = loop {
+            let prepared = tokio::select! {
+                biased;
+                () = cell.cancel.cancelled() => None,
+                prepared = self.prepare(&mut state, &cell, &mut phases) => Some(prepared),
+            };
+            break match prepared {
+                None => {
+                    // It may have stopped half way through a start.
+                    self.abandon(&mut state).await;
+                    report::cancelled_early(target, phases, &cell.cancel.reason())
+                }
+                Some(Err(error)) => report::refused(target, phases, error.to_string()),
+                Some(Ok(prepared)) => match self.run(&mut state, &cell, prepared, phases).await {
+                    // The kernel had died unnoticed, and nothing of the cell ran.
+                    Err(Unbegun(_)) if again => {
+                        again = false;
+                        continue;
+                    }
+                    Err(Unbegun(outcome)) | Ok(outcome) => outcome,
+                },
+            };
         };
         *self.last_used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         outcome
@@ -464,11 +488,16 @@ impl Inner {
         specs
     }
 
-    async fn run(&self, state: &mut MutexGuard<'_, State>, cell: &Cell, prepared: Prepared, phases: Phases) -> Outcome {
-        let state = &mut **state;
+    async fn run(
+        &self,
+        state: &mut State,
+        cell: &Cell,
+        prepared: Prepared,
+        phases: Phases,
+    ) -> Result<Outcome, Unbegun> {
         let masker = state.masker.clone();
         let Some(live) = &mut state.live else {
-            return report::refused(&self.options.target, phases, "the session has ended");
+            return Ok(report::refused(&self.options.target, phases, "the session has ended"));
         };
         let limits = self.options.limits.with(&cell.limits);
         let specs = self.allowed(cell);
@@ -498,11 +527,11 @@ impl Inner {
             let folder = self.workspace.working_directory();
             let start = live.start_of_kernel(&folder, &state.built, &stub);
             if let Err(error) = agent.prepare_standalone(start) {
-                return report::refused(&self.options.target, phases, error.to_string());
+                return Ok(report::refused(&self.options.target, phases, error.to_string()));
             }
         }
         if let Err(error) = agent.link().open_for_calls().await {
-            return report::refused(&self.options.target, phases, error.to_string());
+            return Ok(report::refused(&self.options.target, phases, error.to_string()));
         }
         let authority = Arc::new(Authority {
             cell: number,
@@ -573,8 +602,13 @@ impl Inner {
             notice: (!prepared.notices.is_empty()).then(|| prepared.notices.join(" · ")),
             hint,
         };
+        let unbegun = done.as_ref().is_some_and(|done| done.why == "unbegun");
         self.after(state, &verdict, done.is_some()).await;
-        report::outcome(verdict, collected, &masker, facts)
+        if unbegun && let Some(end) = agent.take_lost() {
+            state.lost = Some(format!("the kernel ended between cells: {}", end.reason));
+        }
+        let outcome = report::outcome(verdict, collected, &masker, facts);
+        if unbegun { Err(Unbegun(outcome)) } else { Ok(outcome) }
     }
 
     /// Runs a cell to its end, passing on its output and the caller's wish to stop.

@@ -41,14 +41,18 @@ impl Slots {
     }
 
     /// Ends idle kernels, the longest idle first, until there is room for one more. A busy kernel
-    /// never goes: when all are busy the limit is exceeded.
+    /// never goes: when all are busy the limit is exceeded until one is idle.
     pub(super) async fn make_room(&self, wanted_by: &Inner) {
         let others: Vec<Arc<Inner>> = self
             .alive()
             .into_iter()
             .filter(|session| !std::ptr::eq(&**session, wanted_by))
             .collect();
-        let mut excess = (others.len() + 1).saturating_sub(self.limit);
+        let excess = (others.len() + 1).saturating_sub(self.limit);
+        self.evict(others, excess).await;
+    }
+
+    async fn evict(&self, others: Vec<Arc<Inner>>, mut excess: usize) {
         for session in others {
             if excess == 0 {
                 return;
@@ -66,9 +70,12 @@ impl Slots {
     /// Ends kernels that have been idle for too long, until the broker is gone.
     pub(crate) async fn reap_idle(slots: Weak<Self>) {
         loop {
-            let Some(alive) = slots.upgrade().map(|slots| slots.alive()) else {
-                return;
-            };
+            let Some(all) = slots.upgrade() else { return };
+            let alive = all.alive();
+            let excess = alive.len().saturating_sub(all.limit);
+            all.evict(alive, excess).await;
+            let alive = all.alive();
+            drop(all);
             let mut next = Duration::from_secs(30);
             for session in alive {
                 let (idle, limit) = (session.last_used().elapsed(), session.idle_limit());

@@ -21,6 +21,9 @@ use crate::link::{CallHandler, Link, LinkCommand, LinkError, LinkEvent};
 
 /// Time in which the target side must have begun.
 const START_LIMIT: Duration = Duration::from_secs(20);
+/// A script may have stopped the guard, and the supervisor with it: while nothing is heard of them, they are
+/// told to go on this often. The guard wakes the supervisor.
+const WAKE_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of the target side's stderr that an error quotes.
 const STDERR_KEPT: usize = 2000;
 
@@ -293,8 +296,20 @@ impl Incoming {
             if let Some(event) = LinkEvent::decode(&mut self.buffer)? {
                 return Ok(event);
             }
-            if self.ended || self.read().await? == 0 {
+            let read = if self.ended {
+                Ok(0)
+            } else {
+                match tokio::time::timeout(WAKE_INTERVAL, self.read()).await {
+                    Ok(read) => read,
+                    Err(_) => {
+                        (self.process.wake)();
+                        continue;
+                    }
+                }
+            };
+            if read? == 0 {
                 self.ended = true;
+                (self.process.wake)();
                 // Reaps it; the guard ends at once when the supervisor has.
                 let _ = tokio::time::timeout(Duration::from_secs(2), self.process.end.wait()).await;
                 return Err(LinkError::Gone);

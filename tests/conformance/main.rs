@@ -15,6 +15,7 @@ mod cells;
 mod cli;
 mod command;
 mod files;
+mod life;
 mod observe;
 mod odd_tools;
 mod outcome;
@@ -47,6 +48,7 @@ const AREAS: &[(&str, &[Case])] = &[
     ("outcome", outcome::hints::CASES),
     ("outcome", outcome::sizes::CASES),
     ("cli", cli::CASES),
+    ("life", life::CASES),
     ("tools", tools::CASES),
     ("calls", calls::CASES),
     ("sizes", sizes::CASES),
