@@ -334,8 +334,8 @@ def _make_folder(path: str) -> None:
     for folder in (path.rpartition("/")[0], path):
         try:
             os.mkdir(folder, 0o700)
-        except FileExistsError:
-            pass
+        except OSError:
+            pass  # it is there, or what is to lie in it fails too
 
 
 class Builtins:
@@ -587,7 +587,7 @@ class Kernel:
                 result.error = str(code)
             except BaseException:
                 result.error = "SystemExit"
-            self._write_error(result.error + "\n")
+            self.say(result.error + "\n")
 
     def _raised(self, error: BaseException, result: Result) -> None:
         result.kind = b"raised"
@@ -606,7 +606,7 @@ class Kernel:
             text = "Traceback (most recent call last):\n  (it cannot be shown)\n" + result.error + "\n"
         finally:
             _set_depth(depth)
-        self._write_error(text)
+        self.say(text)
 
     def _format(self, error: BaseException, traceback: Any) -> Tuple[str, str]:
         seen = set()
@@ -647,7 +647,8 @@ class Kernel:
             kept = types.TracebackType(kept, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
         return kept
 
-    def _write_error(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Writes to stderr, if anything can."""
         for stream in (sys.stderr, self._streams.error()):
             try:
                 if stream is not None:
@@ -714,7 +715,11 @@ def serve(fd: int) -> None:
             os.dup2(null, 0)
             os.close(null)
         result = kernel.run(fields)
-        channel.send(b"D", fields[0], *result.fields())
+        try:
+            channel.send(b"D", fields[0], *result.fields())
+        except OSError:
+            kernel.say("the script closed the descriptor that its kernel is served through; the kernel ends\n")
+            os._exit(1)
     leave(0)
 
 
@@ -728,6 +733,7 @@ def once(base: str) -> None:
     cell = unpack(data[8 + size :])[1]
     unbuffer_c_output()
     result = Kernel(boot).run(cell)
+    _make_folder(base.rpartition("/")[0])
     with open(base + ".aside", "wb") as out:
         out.write(pack(b"D", cell[0], *result.fields()))
     os.rename(base + ".aside", base + ".result")

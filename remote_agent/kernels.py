@@ -166,6 +166,8 @@ class Kernel:
         self.deadline = None
         if not self._ready:
             self._detail = b"it did not get ready within %d s" % START_LIMIT
+        elif not self._ending:
+            self._detail = b"the kernel's own channel was closed"
         self.tree.kill()
 
     def _send_program(self, program: bytes, python: bytes) -> None:
@@ -211,8 +213,8 @@ class Kernel:
         if self._channel.fileno() >= 0:
             self._close_channel()
             if not self._ending:
-                if self.cell is not None and self.cell.judged(b"gone"):
-                    self._detail = b"the kernel's own channel was closed"
+                if self.cell is not None:
+                    self.cell.judged(b"gone")
                 # It may just be on its way out: its status says more than our signal would.
                 self.deadline = time.monotonic() + EXIT_LIMIT
 

@@ -60,10 +60,10 @@ pub(crate) struct Run {
     #[arg(long, value_parser = mode)]
     pub(crate) mode: Option<Mode>,
     /// Time that each script may run: 300, 90s, 5m, 8h
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) timeout: Option<Duration>,
     /// Tool calls that each script may make
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) max_tool_calls: Option<u64>,
     /// Tools that scripts may call (all that are enabled, if not given)
     #[arg(long, value_name = "TOOL,...", value_delimiter = ',')]

@@ -45,6 +45,11 @@ pub(super) fn run(verb: &Run, global: &Global, environment: &Environment) -> any
     options.passes.session_passthrough.extend(named(&verb.env));
     options.passes.set = given(&verb.env);
     refuse_credentials(&options, environment)?;
+    if let Some(names) = &verb.allow {
+        options
+            .check_allowed(names)
+            .map_err(|error| UsageError(error.to_string()))?;
+    }
     let max_kernels = options.limits.max_session_kernels;
     super::runtime()?.block_on(async {
         let broker = Broker::new(max_kernels);

@@ -12,7 +12,7 @@ use crate::environment::{Environment, PassRules};
 use crate::limits::Limits;
 use crate::output::spill_dir;
 use crate::socket_rpc::Transport;
-use crate::tools::{BuiltinTools, ToolHost};
+use crate::tools::{BuiltinTools, ToolHost, ToolSpec};
 
 /// What a session is made of. [`SessionOptions::local`] gives the defaults.
 #[derive(Clone)]
@@ -105,6 +105,35 @@ impl SessionOptions {
                 known: known.join(", "),
             }),
             None => Ok(options),
+        }
+    }
+
+    /// The tools of a host that a session of these options offers.
+    pub(super) fn offered<'a>(&self, tools: &'a [ToolSpec]) -> Vec<&'a ToolSpec> {
+        let tools = tools.iter();
+        tools.filter(|spec| !self.disabled_tools.contains(&spec.name)).collect()
+    }
+
+    /// Checks an allow-list before a session is opened.
+    ///
+    /// # Errors
+    /// When it names what the session would not offer.
+    pub fn check_allowed(&self, names: &[String]) -> Result<(), SessionError> {
+        check_offered(names, &self.offered(self.host.tools()))
+    }
+}
+
+/// Checks an allow-list against what is offered.
+pub(super) fn check_offered(names: &[String], offered: &[&ToolSpec]) -> Result<(), SessionError> {
+    let is_offered = |name: &String| offered.iter().any(|spec| spec.name == *name);
+    match names.iter().find(|name| !is_offered(name)) {
+        None => Ok(()),
+        Some(name) => {
+            let offered: Vec<&str> = offered.iter().map(|spec| spec.name.as_str()).collect();
+            Err(SessionError::NotOffered {
+                name: name.clone(),
+                offered: offered.join(", "),
+            })
         }
     }
 }

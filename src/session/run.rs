@@ -15,7 +15,7 @@ use super::authority::{Authority, Gate};
 use super::cell::Cell;
 use super::hints;
 use super::live::{Live, LiveKernel};
-use super::options::{SessionOptions, spill_folder};
+use super::options::{SessionOptions, check_offered, spill_folder};
 use super::report::{self, Facts, Verdict};
 use super::slots::Slots;
 use super::workspace::SessionWorkspace;
@@ -63,6 +63,14 @@ pub enum SessionError {
         name: String,
         /// What there is.
         known: String,
+    },
+    /// A tool that a caller allows is not among those that the session offers.
+    #[error("the tool {name} is not offered; offered: {offered}")]
+    NotOffered {
+        /// The name.
+        name: String,
+        /// What is.
+        offered: String,
     },
     /// The working directory.
     #[error("the working directory {0} does not exist or is no folder; give an existing one")]
@@ -317,17 +325,8 @@ impl Inner {
         if let Some(host) = &cell.host {
             check_specs(host.tools()).map_err(|error| error.to_string())?;
         }
-        let offered = self.offered(cell);
-        if let Some(names) = &cell.allowed_tools
-            && let Some(unknown) = names
-                .iter()
-                .find(|name| !offered.iter().any(|spec| spec.name == **name))
-        {
-            let names: Vec<&str> = offered.iter().map(|spec| spec.name.as_str()).collect();
-            return Err(format!(
-                "the tool {unknown} is not offered; offered: {}",
-                names.join(", ")
-            ));
+        if let Some(names) = &cell.allowed_tools {
+            check_offered(names, &self.offered(cell)).map_err(|error| error.to_string())?;
         }
         Ok(())
     }
@@ -338,10 +337,7 @@ impl Inner {
 
     /// The tools that the session offers to this cell.
     fn offered<'a>(&'a self, cell: &'a Cell) -> Vec<&'a ToolSpec> {
-        let specs = self.host(cell).tools().iter();
-        specs
-            .filter(|spec| !self.options.disabled_tools.contains(&spec.name))
-            .collect()
+        self.options.offered(self.host(cell).tools())
     }
 
     /// Sees that a supervisor is there, and a kernel where one is kept.

@@ -14,7 +14,10 @@ use serde_json::Value;
 use crate::observe::wait_until;
 use crate::rig::HANG;
 
-/// A command line to be: `talaria` with a clean environment, and nothing on its stdin.
+/// The command line under test.
+pub(crate) const TALARIA: &str = env!("CARGO_BIN_EXE_talaria");
+
+/// A command to be, with a clean environment and nothing on its stdin.
 pub(crate) struct Cli {
     command: Command,
     stdin: Vec<u8>,
@@ -22,11 +25,12 @@ pub(crate) struct Cli {
 
 impl Cli {
     pub(crate) fn new<S: Into<OsString>>(
+        program: &str,
         arguments: impl IntoIterator<Item = S>,
         folder: &Path,
         variables: Vec<(OsString, OsString)>,
     ) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_talaria"));
+        let mut command = Command::new(program);
         command
             .args(arguments.into_iter().map(Into::into))
             .env_clear()

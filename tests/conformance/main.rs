@@ -23,6 +23,7 @@ mod rig;
 mod shell_state;
 mod sizes;
 mod socket;
+mod standalone;
 mod terminal;
 mod tool_host;
 mod tools;
@@ -47,7 +48,10 @@ const AREAS: &[(&str, &[Case])] = &[
     ("outcome", outcome::output::CASES),
     ("outcome", outcome::hints::CASES),
     ("outcome", outcome::sizes::CASES),
-    ("cli", cli::CASES),
+    ("cli", cli::run::CASES),
+    ("cli", cli::interrupts::CASES),
+    ("cli", cli::terminals::CASES),
+    ("cli", cli::verbs::CASES),
     ("life", life::CASES),
     ("tools", tools::CASES),
     ("calls", calls::CASES),
@@ -61,6 +65,7 @@ const AREAS: &[(&str, &[Case])] = &[
 /// What holds without a kernel too, where each cell is a standalone script.
 const WITHOUT_A_KERNEL: &[(&str, &[Case])] = &[
     ("oneshot", cells::sources::CASES_WITHOUT_STATE),
+    ("oneshot", standalone::CASES),
     ("oneshot", outcome::rows::CASES),
     ("oneshot", outcome::output::CASES),
     ("oneshot", outcome::hints::CASES),

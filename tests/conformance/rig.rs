@@ -15,7 +15,7 @@ use talaria_broker::session::{Cell, Session, SessionOptions};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::command::Cli;
+use crate::command::{Cli, TALARIA};
 use crate::observe::{self, wait_until};
 
 /// The longest that any single wait of a test lasts; it bounds a hang, it says nothing of speed.
@@ -193,13 +193,22 @@ impl Rig {
 
     /// A command line with a clean environment; see [`Cli`].
     pub(crate) fn cli<S: Into<OsString>>(&self, arguments: impl IntoIterator<Item = S>) -> Cli {
-        Cli::new(arguments, &self.work(), self.variables())
+        self.command(TALARIA, arguments)
+    }
+
+    fn command<S: Into<OsString>>(&self, program: &str, arguments: impl IntoIterator<Item = S>) -> Cli {
+        Cli::new(program, arguments, &self.work(), self.variables())
             .env("TALARIA_TARGET", self.target.name)
             .env("TALARIA_CODE_EXECUTION_PYTHON", python())
             .env(
                 "TALARIA_CODE_EXECUTION_KERNEL",
                 if self.keeps_state { "on" } else { "off" },
             )
+    }
+
+    /// Text for bash, in the same environment; `$TALARIA` is the command line.
+    pub(crate) fn shell(&self, script: &str) -> Cli {
+        self.command("bash", ["-c", script]).env("TALARIA", TALARIA)
     }
 
     /// Ends all sessions; nothing may be left of them.

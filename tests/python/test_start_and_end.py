@@ -62,6 +62,7 @@ while tree.receive()[0] != "gone":
     select.select([tree.control], [], [], 10)
 counts.append(tree.remaining())
 processes.kill_below(os.getpid())
+processes.reap()
 print(*counts, processes.nothing_below())
 """
     assert run(body) == ["0"] * 30 + ["1", "True"]

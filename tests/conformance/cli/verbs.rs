@@ -1,0 +1,188 @@
+//! The other verbs: doctor, schema, config, completions.
+
+use serde_json::Value;
+
+use crate::rig::{Rig, python};
+use crate::{Case, cases};
+
+pub(crate) const CASES: &[Case] = cases![
+    doctor_says_what_works,
+    doctor_says_what_does_not,
+    the_schema_lists_what_is_enabled,
+    config_says_what_is_in_force_and_why,
+    the_template_is_a_configuration,
+    mistakes_in_a_configuration_are_named,
+    completions_are_made_for_each_shell,
+    help_and_version_go_to_stdout,
+];
+
+fn doctor_says_what_works(rig: &Rig) {
+    let output = rig.cli(["doctor"]).env("SHOP_API_KEY", "value-of-the-key-1").run();
+    assert_eq!(output.code(), 0, "{output:?}");
+    for said in [
+        "target: local",
+        &python().display().to_string(),
+        "unix-socket",
+        "SHOP_API_KEY",
+        "first cell",
+        "cell round trip",
+        "tool call round trip",
+        "terminal: works",
+    ] {
+        assert!(output.stdout.contains(said), "{said}: {}", output.stdout);
+    }
+    assert!(
+        !output.stdout.contains("value-of-the-key-1") && !output.stdout.contains("FAIL"),
+        "{}",
+        output.stdout
+    );
+}
+
+fn doctor_says_what_does_not(rig: &Rig) {
+    let output = rig.cli(["doctor", "nowhere"]).run();
+    assert_eq!(output.code(), 125, "{output:?}");
+    assert!(
+        output.stdout.contains("FAIL") && output.stdout.contains("nowhere"),
+        "{}",
+        output.stdout
+    );
+    let output = rig
+        .cli(["doctor"])
+        .env("TALARIA_CODE_EXECUTION_PYTHON", "/bin/false")
+        .run();
+    assert_eq!(output.code(), 125, "{output:?}");
+    assert!(
+        output.stdout.contains("FAIL") && output.stdout.contains("/bin/false"),
+        "{}",
+        output.stdout
+    );
+}
+
+fn the_schema_lists_what_is_enabled(rig: &Rig) {
+    for (format, parameters) in [
+        ("mcp", "/inputSchema"),
+        ("openai", "/function/parameters"),
+        ("anthropic", "/input_schema"),
+    ] {
+        let output = rig
+            .cli(["schema", "--format", format])
+            .env("TALARIA_TOOLS_DISABLED", "write_file")
+            .env("TALARIA_CODE_EXECUTION_TIMEOUT", "77")
+            .env("TALARIA_CODE_EXECUTION_MAX_TOOL_CALLS", "13")
+            .run();
+        assert_eq!(output.code(), 0, "{output:?}");
+        let schema: Value = serde_json::from_str(&output.stdout).unwrap();
+        let parameters = schema
+            .pointer(parameters)
+            .unwrap_or_else(|| panic!("{format}: {schema:#}"));
+        assert_eq!(parameters["type"], "object", "{schema:#}");
+        assert_eq!(parameters["properties"]["code"]["type"], "string", "{schema:#}");
+        let text = schema.to_string();
+        assert!(text.contains("read_file(") && !text.contains("write_file("), "{text}");
+        assert!(text.contains("77") && text.contains("13"), "{text}");
+    }
+}
+
+fn config_says_what_is_in_force_and_why(rig: &Rig) {
+    let file = rig.file("talaria.yaml", "code_execution:\n  max_tool_calls: 7\n  timeout: 90s\n");
+    let output = rig
+        .cli(["config", "--config", file.to_str().unwrap()])
+        .env("TALARIA_CODE_EXECUTION_TIMEOUT", "5m")
+        .run();
+    assert_eq!(output.code(), 0, "{output:?}");
+    let row = |key: &str| {
+        output
+            .stdout
+            .lines()
+            .find(|line| line.starts_with(key))
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let calls = row("code_execution.max_tool_calls");
+    assert!(calls.contains('7') && calls.contains("talaria.yaml"), "{calls}");
+    let timeout = row("code_execution.timeout");
+    assert!(
+        timeout.contains("5m") && timeout.contains("TALARIA_CODE_EXECUTION_TIMEOUT"),
+        "{timeout}"
+    );
+    assert!(
+        row("code_execution.max_session_kernels").contains("default"),
+        "{}",
+        output.stdout
+    );
+    // What is said holds.
+    let code = "import time; time.sleep(30)";
+    let output = rig
+        .cli(["run", "--config", file.to_str().unwrap(), "--json", "-c", code])
+        .env("TALARIA_CODE_EXECUTION_TIMEOUT", "1")
+        .run();
+    assert_eq!(
+        output.outcomes()[0]["error"],
+        "Script timed out after 1s and was killed."
+    );
+}
+
+fn the_template_is_a_configuration(rig: &Rig) {
+    let output = rig.cli(["config", "--template"]).run();
+    assert_eq!((output.code(), output.stderr.as_str()), (0, ""), "{output:?}");
+    let file = rig.file("template.yaml", &output.stdout);
+    let output = rig
+        .cli(["run", "--config", file.to_str().unwrap(), "-c", "print(1)"])
+        .run();
+    assert_eq!((output.code(), output.stdout.as_str()), (0, "1\n"), "{output:?}");
+}
+
+fn mistakes_in_a_configuration_are_named(rig: &Rig) {
+    let file = rig.file("talaria.yaml", "code_execution:\n  timout: 90s\n");
+    let output = rig
+        .cli(["run", "--config", file.to_str().unwrap(), "-c", "print(1)"])
+        .run();
+    assert_eq!((output.code(), output.stdout.as_str()), (2, ""), "{output:?}");
+    for said in ["talaria.yaml", "2", "timout", "timeout"] {
+        assert!(output.stderr.contains(said), "{said}: {output:?}");
+    }
+    // A Hermes file has sections that are none of our business.
+    let home = rig.home();
+    std::fs::create_dir(home.join(".hermes")).unwrap();
+    let text = "model: x\ncode_execution:\n  timeout: 44\n  colour: red\n";
+    std::fs::write(home.join(".hermes/config.yaml"), text).unwrap();
+    let output = rig.cli(["config"]).run();
+    let row = output
+        .stdout
+        .lines()
+        .find(|line| line.starts_with("code_execution.timeout"))
+        .unwrap();
+    assert!(row.contains("44"), "{output:?}");
+    assert!(
+        output.stderr.contains("colour") && !output.stderr.contains("model"),
+        "{output:?}"
+    );
+}
+
+fn completions_are_made_for_each_shell(rig: &Rig) {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = rig.cli(["completions", shell]).run();
+        assert_eq!(output.code(), 0, "{output:?}");
+        assert!(
+            output.stdout.contains("talaria") && output.stdout.contains("keep-going"),
+            "{shell}"
+        );
+    }
+    let output = rig
+        .shell("eval \"$(\"$TALARIA\" completions bash)\" && complete -p talaria")
+        .run();
+    assert!(output.stdout.contains("talaria"), "{output:?}");
+}
+
+fn help_and_version_go_to_stdout(rig: &Rig) {
+    for arguments in [
+        ["--help"].as_slice(),
+        &["--version"],
+        &["run", "--help"],
+        &["help", "run"],
+    ] {
+        let output = rig.cli(arguments.iter().copied()).run();
+        assert_eq!((output.code(), output.stderr.as_str()), (0, ""), "{output:?}");
+        assert!(output.stdout.contains("talaria"), "{output:?}");
+    }
+}
