@@ -161,9 +161,10 @@ impl Shell {
         }
         let path = state.initial.get(OsStr::new("PATH")).map(OsString::as_os_str);
         let (shell, flags) = find_shell(path);
+        let name = shell.file_name().unwrap_or(OsStr::new("sh")).as_bytes().to_vec();
         let mut argv = vec![shell.into_os_string().into_vec()];
         argv.extend(flags.iter().map(|flag| flag.as_bytes().to_vec()));
-        argv.extend([b"-c".to_vec(), PROLOGUE.as_bytes().to_vec(), b"bash".to_vec()]);
+        argv.extend([b"-c".to_vec(), PROLOGUE.as_bytes().to_vec(), name]);
         let mut script = Vec::new();
         let environment = match &state.exports {
             None => pairs(&state.initial),

@@ -13,9 +13,10 @@ const DOC: &str = "Runs a shell command on the target and waits for it.
 
 It runs in the foreground, without a terminal and with empty input; a child put into the
 background with & lives on. Working directory and exported variables persist from one call to
-the next. Returns a dict: `output` (stdout and stderr as a terminal shows them), `exit_code`
-(124 after a timeout, 128 + N after signal N, -1 when the command could not be started), and
-`error` (None unless something went wrong beside the exit code).";
+the next; with workdir, one call starts elsewhere. Returns a dict: `output` (stdout and stderr
+as a terminal shows them), `exit_code` (124 after a timeout, 128 + N after signal N, -1 when the
+command could not be started), and `error` (None unless something went wrong beside the exit
+code).";
 
 /// Bytes of text that a result's output may hold, with some room for the other fields.
 #[expect(clippy::cast_possible_truncation, reason = "it is a constant of 64 MiB")]
@@ -38,7 +39,7 @@ pub(super) fn spec() -> ToolSpec {
                 },
                 "workdir": {
                     "type": "string", "default": null,
-                    "description": "where it starts; None is where the last call ended",
+                    "description": "where this call starts; None is the session's working directory",
                 },
             },
         }),

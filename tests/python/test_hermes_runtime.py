@@ -75,6 +75,8 @@ class Broker:
                 body = json.dumps(answer).encode()
                 if tool == "garbage":
                     body = b"{nonsense"
+                if tool == "deep":
+                    body = b"[" * 100_000 + b"]" * 100_000
                 if tool == "drip":
                     for byte in len(body).to_bytes(4, "big") + body:
                         peer.sendall(bytes([byte]))
@@ -265,6 +267,12 @@ def test_an_answer_that_never_comes_raises_and_is_not_repeated(rig: Rig) -> None
     assert "not known" in out[0] and "cannot be read" in out[1]
     assert out[2] == "{'value': 2}"
     assert [r[2] for r in rig.broker.requests] == ["echo", "vanish", "garbage", "echo"]
+
+
+def test_an_answer_that_is_too_deep_is_a_failure_of_the_tool(rig: Rig) -> None:
+    out = rig.run('print("nested too deeply" in h._call("deep", {})["error"], echo(1)["arguments"])')
+    assert out.strip() == "True {'value': 1}"
+    assert len(rig.broker.requests) == 2
 
 
 def test_no_broker_is_a_connection_error_that_says_so(rig: Rig) -> None:
