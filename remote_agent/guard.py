@@ -18,6 +18,8 @@ TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
     import signal
     from typing import List
+
+    from kernels import Program
 else:
     import _signal as signal
 
@@ -31,7 +33,7 @@ WAKE_LIMIT = 50
 SOCKET_PATH = 100
 
 
-def main(bases: List[bytes], name: bytes, program: bytes) -> None:
+def main(bases: List[bytes], name: bytes, program: Program) -> None:
     """Runs the session's guard; never returns.
 
     ``bases`` are folders in which the session's own may be made, best first.

@@ -17,10 +17,11 @@ import atexit
 import builtins
 import fcntl
 import marshal
-import os as _shared_os
 import sys
 import types
-from io import BytesIO, FileIO, TextIOWrapper
+
+from cell_sources import ALLOW_TOP_LEVEL_AWAIT, COMPILE_ONLY_AST, Sources, make_folder
+from surroundings import Builtins, Signals, Streams, os, unbuffer_c_output
 
 TYPE_CHECKING = False  # `typing` costs every start of a kernel some milliseconds
 if TYPE_CHECKING:
@@ -28,18 +29,13 @@ if TYPE_CHECKING:
 
     Message = Tuple[bytes, List[bytes]]
 
-_signal: Any = __import__("_signal")
-#: A copy: cells patch what they share with us, and not all of them put it back.
-os: Any = types.SimpleNamespace(**vars(_shared_os))
 _settrace, _setprofile = sys.settrace, sys.setprofile
 _get_depth, _set_depth = sys.getrecursionlimit, sys.setrecursionlimit
 
 #: Where the channel is moved: above what `os.closerange(3, 256)` and its like close.
 CHANNEL_FD = 900
-COMPILE_ONLY_AST = 0x400
 #: Holds the value of a cell's last expression for a moment; no identifier, so no name of a cell.
 LAST_VALUE = "the value of the last line"
-ALLOW_TOP_LEVEL_AWAIT = 0x2000
 IS_COROUTINE = 0x80
 KERNEL_FILE = "<talaria kernel>"
 TOOLS_MARK = b"\n# --- tools ---\n"
@@ -107,253 +103,6 @@ class Channel:
     def send(self, kind: bytes, *fields: bytes) -> None:
         """Sends one message."""
         self._socket.sendall(pack(kind, *fields))
-
-
-class RawOutput(FileIO):
-    """A standard descriptor that takes every write whole; `print` and `os.write` keep their order."""
-
-    def write(self, data: Any) -> int:
-        """Writes all of it: a signal may cut a large write to a pipe short."""
-        written = super().write(data) or 0
-        size = memoryview(data).nbytes
-        if written < size:
-            view = memoryview(data).cast("B")
-            while written < size:
-                written += super().write(view[written:]) or 0
-        return size
-
-    def seekable(self) -> bool:
-        """Each cell has a pipe, whatever was here when the stream was made."""
-        return False
-
-
-class Streams:
-    """The standard streams of all cells; made anew only when a cell has closed them."""
-
-    def __init__(self) -> None:
-        self._out = self._open(1, "<stdout>")
-        self._err = self._open(2, "<stderr>")
-        self._in = self._open_input()
-
-    def restore(self) -> None:
-        """Puts them in place for a cell."""
-        if not _is_open(self._out):
-            self._out = self._open(1, "<stdout>")
-        if not _is_open(self._err):
-            self._err = self._open(2, "<stderr>")
-        if not _is_open(self._in):
-            self._in = self._open_input()
-        for stream in (self._out, self._err):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n", write_through=True)
-        sys.stdout = sys.__stdout__ = self._out  # type: ignore[misc]
-        sys.stderr = sys.__stderr__ = self._err  # type: ignore[misc]
-        sys.stdin = sys.__stdin__ = self._in  # type: ignore[misc]
-
-    def flush(self) -> None:
-        """Writes out what a cell's own replacements, and ours, still hold."""
-        for stream in (sys.stdout, sys.stderr, self._out, self._err):
-            try:
-                stream.flush()
-            except BaseException:  # a cell's stream may do anything
-                pass
-
-    def error(self) -> Any:
-        """Where tracebacks go: the cell's own stderr if it still works, else ours."""
-        return self._err
-
-    @staticmethod
-    def _open(fd: int, name: str) -> TextIOWrapper:
-        raw = RawOutput(fd, "w", closefd=False)
-        raw.name = name
-        stream = TextIOWrapper(raw, "utf-8", "backslashreplace", "\n", write_through=True)  # type: ignore[type-var]
-        stream.mode = "w"  # type: ignore[misc]
-        return stream
-
-    @staticmethod
-    def _open_input() -> TextIOWrapper:
-        stream = open(0, encoding="utf-8", errors="replace", closefd=False)
-        stream.mode = "r"  # type: ignore[misc]
-        return stream
-
-
-def _is_open(stream: Any) -> bool:
-    try:
-        return not stream.closed
-    except ValueError:  # detached
-        return False
-
-
-def unbuffer_c_output() -> None:
-    """C code that prints through stdio must not keep its text back until the process ends."""
-    try:
-        ctypes: Any = __import__("_ctypes")
-
-        class Int(ctypes._SimpleCData):  # type: ignore[misc]
-            _type_ = "i"
-
-        class Pointer(ctypes._SimpleCData):  # type: ignore[misc]
-            _type_ = "P"
-
-        class Size(ctypes._SimpleCData):  # type: ignore[misc]
-            _type_ = "L"
-
-        class Function(ctypes.CFuncPtr):  # type: ignore[misc]
-            _flags_ = 1
-            _restype_ = Int
-            _argtypes_ = (Pointer, Pointer, Int, Size)
-
-        library = ctypes.dlopen(None, 0)
-        stdout = Pointer.from_address(ctypes.dlsym(library, "stdout"))
-        unbuffered = 2  # _IONBF
-        Function(ctypes.dlsym(library, "setvbuf"))(stdout.value, None, unbuffered, 0)
-    except Exception:
-        pass  # an interpreter without it: such output comes at the end
-
-
-class Signals:
-    """Signal handlers, timers and masks as an interpreter starts with them."""
-
-    def __init__(self) -> None:
-        self._initial = {}
-        for number in range(1, _signal.NSIG):
-            try:
-                self._initial[number] = _signal.getsignal(number)
-            except ValueError:
-                pass
-        self._mask: List[int] = list(_signal.pthread_sigmask(_signal.SIG_BLOCK, []))
-
-    def restore(self) -> None:
-        """Undoes what a cell changed."""
-        _signal.set_wakeup_fd(-1)
-        _signal.alarm(0)
-        for timer in (_signal.ITIMER_REAL, _signal.ITIMER_VIRTUAL, _signal.ITIMER_PROF):
-            _signal.setitimer(timer, 0)
-        for number, handler in self._initial.items():
-            if handler is not None and _signal.getsignal(number) is not handler:
-                try:
-                    _signal.signal(number, handler)
-                except (OSError, ValueError):
-                    pass
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, self._mask)
-
-
-class Sources:
-    """The text of every cell, so that tracebacks and `inspect.getsource` find it."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._texts: Dict[str, bytes] = {}
-        #: Within it imports are the standard library's, whatever the project shadows.
-        self.view: Callable[[], Any]
-
-    def add(self, name: str, source: bytes) -> str:
-        """Keeps a cell's source and gives the file name it runs under."""
-        path = self._folder + "/" + name
-        self._texts[path] = source
-        try:
-            _make_folder(self._folder)
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            with open(fd, "wb") as file:
-                file.write(source)
-        except OSError:
-            pass  # `linecache` is given the text below
-        if sys.modules.get("linecache") is not None:
-            self._fill(sys.modules["linecache"], path)
-        return path
-
-    def __contains__(self, path: str) -> bool:
-        return path in self._texts
-
-    def fill(self, linecache: Any) -> None:
-        """Gives `linecache` all cells: their files may be gone by the time they are asked for."""
-        for path in self._texts:
-            self._fill(linecache, path)
-
-    def _fill(self, linecache: Any, path: str) -> None:
-        try:
-            lines = self._text(path).split("\n")
-            linecache.cache[path] = (len(self._texts[path]), None, [line + "\n" for line in lines], path)
-        except BaseException:  # cosmetics; a cell may have broken any of it
-            pass
-
-    def _text(self, path: str) -> str:
-        text = self._texts[path]
-        encoding = "utf-8"
-        if b"coding" in text[:400]:
-            with self.view():
-                import tokenize
-
-            encoding = tokenize.detect_encoding(BytesIO(text).readline)[0]
-        return text.decode(encoding, "replace").lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-
-    def find_classes(self, inspect: Any) -> None:
-        """Lets `inspect` find classes of all cells; it knows only the file of their module."""
-        getfile = inspect.getfile
-
-        def getfile_of_cells(thing: Any) -> Any:
-            if isinstance(thing, type) and thing.__module__ == "__main__":
-                path = self._cell_of(thing)
-                if path is not None:
-                    return path
-            return getfile(thing)
-
-        getfile_of_cells.__wrapped__ = getfile  # type: ignore[attr-defined]
-        inspect.getfile = getfile_of_cells
-
-    def _cell_of(self, thing: type) -> Optional[str]:
-        for member in list(vars(thing).values()):
-            path = getattr(getattr(member, "__code__", None), "co_filename", None)
-            if path in self._texts and member.__qualname__ == thing.__qualname__ + "." + member.__name__:
-                return str(path)
-        # Without a method nothing says where it comes from: the latest cell that defines its name.
-        for path in reversed(list(self._texts)):
-            if ("class " + thing.__name__).encode() in self._texts[path]:
-                tree = compile(self._text(path), path, "exec", ALLOW_TOP_LEVEL_AWAIT | COMPILE_ONLY_AST, True)
-                if _defines(tree, thing.__qualname__.split(".")):
-                    return path
-        return None
-
-
-def _defines(tree: Any, names: List[str]) -> bool:
-    """Whether a syntax tree defines a class of this path of names."""
-    queue = list(getattr(tree, "body", ()))
-    while queue:
-        node = queue.pop()
-        if isinstance(node, (_ast.ClassDef, _ast.FunctionDef, _ast.AsyncFunctionDef)):
-            rest = names[1:] if isinstance(node, _ast.ClassDef) else names[2:]  # "f.<locals>.Class"
-            if node.name == names[0] and (not rest or _defines(node, rest)):
-                return True
-        else:
-            for block in ("body", "orelse", "finalbody", "handlers"):
-                queue += getattr(node, block, ())
-    return False
-
-
-def _make_folder(path: str) -> None:
-    """Makes a folder of the session's own again, should a cell have removed it."""
-    for folder in (path.rpartition("/")[0], path):
-        try:
-            os.mkdir(folder, 0o700)
-        except OSError:
-            pass  # it is there, or what is to lie in it fails too
-
-
-class Builtins:
-    """The builtins that all code shares.
-
-    What a cell puts in their place is state, as long as it can be called; else it is damage, of which
-    not even a traceback could be shown.
-    """
-
-    def __init__(self) -> None:
-        self._all = {name: value for name, value in vars(builtins).items() if callable(value)}
-
-    def repair(self) -> None:
-        """Puts back what no longer works."""
-        shared = builtins.__dict__
-        for name, value in self._all.items():
-            if not callable(shared.get(name)):
-                shared[name] = value
 
 
 class Result:
@@ -442,7 +191,7 @@ class Kernel:
         path = self._library + "/hermes_tools.py"
         aside = path + ".%d" % self._pid
         try:
-            _make_folder(self._library)
+            make_folder(self._library)
             fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             with open(fd, "wb") as file:
                 file.write(self._stub_source)
@@ -733,13 +482,16 @@ def once(base: str) -> None:
     cell = unpack(data[8 + size :])[1]
     unbuffer_c_output()
     result = Kernel(boot).run(cell)
-    _make_folder(base.rpartition("/")[0])
+    make_folder(base.rpartition("/")[0])
     with open(base + ".aside", "wb") as out:
         out.write(pack(b"D", cell[0], *result.fields()))
     os.rename(base + ".aside", base + ".result")
     leave(result.code & 0xFF)
 
 
+if "CHANNEL" in globals() or "ONCE" in globals():
+    for module in ("kernel", "cell_sources", "surroundings"):
+        del sys.modules[module]  # a project may have modules of these names
 if "CHANNEL" in globals():
     serve(globals()["CHANNEL"])
 elif "ONCE" in globals():

@@ -17,33 +17,39 @@ TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
     import signal
     import socket
-    from typing import List, Optional
+    from typing import List, Optional, Tuple
 
     from supervisor import Loop
+
+    #: Modules of the kernel in the order of their imports: name and source.
+    Program = List[Tuple[str, bytes]]
 else:
     import _signal as signal
     import _socket as socket
 
 #: Seconds in which a kernel must say that it is ready.
 START_LIMIT = 30.0
+#: A format that every interpreter reads, as far as it holds no code.
+_MARSHAL_OF_ALL = 2
 #: Seconds that an idle kernel gets for its exit handlers.
 EXIT_LIMIT = 1.0
 
 # Reads its program from the channel, so that `ps` shows none of it. The current folder leaves the path
 # until the kernel has what it needs: the project may shadow the standard library. The kernel's builtins
 # are its own, for a cell may replace those that it shares.
+_RUN_PROGRAM = (
+    b"b=dict(vars(__builtins__))\n"
+    b'for n,s in __import__("marshal").loads(p):'
+    b'm=sys.modules[n]=type(sys)(n);m.__dict__.update({"__builtins__":b,%s});'
+    b'exec(compile(s,"<talaria kernel>","exec") if type(s) is bytes else s,m.__dict__)'
+)
 _LOADER = (
     b"import os,sys;sys.path[:]=[p for p in sys.path if p];c=int(sys.argv[1]);"
-    b'r=lambda n,b=b"":b if len(b)>=n else r(n,b+os.read(c,n-len(b)));k=r(1);p=r(int(r(8)));'
-    b'exec(__import__("marshal").loads(p) if k==b"M" else compile(p,"<talaria kernel>","exec"),'
-    b'{"__name__":"talaria_kernel","__builtins__":dict(vars(__builtins__)),"CHANNEL":c})'
-)
-
+    b'r=lambda n,b=b"":b if len(b)>=n else r(n,b+os.read(c,n-len(b)));p=r(int(r(8)));'
+) + _RUN_PROGRAM % b'"CHANNEL":c'
 _ONCE_LOADER = (
-    b"import sys;sys.path[:]=[p for p in sys.path if p];p=sys.argv[1];k=open(p+'.kernel','rb').read();"
-    b"exec(compile(k,'<talaria kernel>','exec'),"
-    b"{'__name__':'talaria_kernel','__builtins__':dict(vars(__builtins__)),'ONCE':p})"
-)
+    b"import sys;sys.path[:]=[p for p in sys.path if p];o=sys.argv[1];p=open(o+'.kernel','rb').read();"
+) + _RUN_PROGRAM % b'"ONCE":o'
 
 
 class Cell:
@@ -93,7 +99,7 @@ class Cell:
 class Kernel:
     """A kernel process and everything below it."""
 
-    def __init__(self, loop: Loop, program: bytes, fields: List[bytes]) -> None:
+    def __init__(self, loop: Loop, program: Program, fields: List[bytes]) -> None:
         generation, python, folder, environment, session_folder, stub, link = fields
         self.generation = generation
         self.cell: Optional[Cell] = None
@@ -170,12 +176,12 @@ class Kernel:
             self._detail = b"the kernel's own channel was closed"
         self.tree.kill()
 
-    def _send_program(self, program: bytes, python: bytes) -> None:
+    def _send_program(self, program: Program, python: bytes) -> None:
         if _same_interpreter(python):
-            kind, body = b"M", marshal.dumps(compile(program, "<talaria kernel>", "exec", 0, True))
+            body = marshal.dumps([(name, compile(text, "<talaria kernel>", "exec", 0, True)) for name, text in program])
         else:
-            kind, body = b"S", program
-        self._send(kind + b"%08d" % len(body) + body)
+            body = marshal.dumps(program, _MARSHAL_OF_ALL)
+        self._send(b"%08d" % len(body) + body)
 
     def _send(self, data: bytes) -> None:
         self._outbox += data
@@ -277,7 +283,7 @@ class Kernel:
 class OneShot:
     """A cell as a standalone script: no channel, its result in a file."""
 
-    def __init__(self, loop: Loop, program: bytes, cell: Cell, fields: List[bytes], message: List[bytes]) -> None:
+    def __init__(self, loop: Loop, program: Program, cell: Cell, fields: List[bytes], message: List[bytes]) -> None:
         generation, python, folder, environment, session_folder, stub, link = fields
         self.cell: Optional[Cell] = cell
         self.generation = generation
@@ -287,7 +293,7 @@ class OneShot:
         self._status = b""
         self._detail = b""
         self._base = session_folder + b"/once-" + cell.number
-        write_private(self._base + b".kernel", program)
+        write_private(self._base + b".kernel", marshal.dumps(program, _MARSHAL_OF_ALL))
         write_private(
             self._base + b".cell",
             wire.pack(b"B", session_folder, stub, b"", link, folder) + wire.pack(b"C", cell.number, *message),

@@ -25,6 +25,8 @@ TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
     import signal
     from typing import Callable, Dict, List, Optional, Set, Union
+
+    from kernels import Program
 else:
     import _signal as signal
 
@@ -149,7 +151,7 @@ class Loop:
 class Supervisor(Loop):
     """The state of one session on its target."""
 
-    def __init__(self, folders: List[bytes], guard: int, life: int, program: bytes) -> None:
+    def __init__(self, folders: List[bytes], guard: int, life: int, program: Program) -> None:
         super().__init__()
         self._folders = folders
         self._guard = guard

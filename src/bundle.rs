@@ -19,8 +19,8 @@ const ONE_LINE: &str = concat!(
 
 const BOOTSTRAP: &str = include_str!("../remote_agent/bootstrap.py");
 
-/// In the order of their imports; `kernel` runs in a process of its own.
-const MODULES: [(&str, &str); 8] = [
+/// In the order of their imports; the last three are the kernel and run in a process of their own.
+const MODULES: [(&str, &str); 10] = [
     ("wire", include_str!("../remote_agent/wire.py")),
     ("processes", include_str!("../remote_agent/processes.py")),
     ("capture", include_str!("../remote_agent/capture.py")),
@@ -28,6 +28,8 @@ const MODULES: [(&str, &str); 8] = [
     ("kernels", include_str!("../remote_agent/kernels.py")),
     ("supervisor", include_str!("../remote_agent/supervisor.py")),
     ("guard", include_str!("../remote_agent/guard.py")),
+    ("surroundings", include_str!("../remote_agent/surroundings.py")),
+    ("cell_sources", include_str!("../remote_agent/cell_sources.py")),
     ("kernel", include_str!("../remote_agent/kernel.py")),
 ];
 

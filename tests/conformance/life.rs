@@ -309,7 +309,8 @@ fn a_cell_cancelled_while_its_session_starts_leaves_nothing(rig: &Rig) {
         assert_eq!(running.wait().status, Status::Interrupted);
         assert_eq!(session.ok("print('kept' in globals())"), "False\n");
         session.close();
-        assert!(observe::with_mark(rig.scratch().to_str().unwrap()).is_empty());
+        let gone = || observe::with_mark(rig.scratch().to_str().unwrap()).is_empty();
+        assert!(wait_until(Duration::from_secs(10), gone));
     }
 }
 
