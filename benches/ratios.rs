@@ -19,20 +19,21 @@ use talaria_broker::outcome::{Outcome, Status};
 use talaria_broker::session::{Cell, Session, SessionOptions};
 use talaria_broker::tools::{CallContext, ToolCall, ToolHost, ToolSpec};
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// What the command and the first cell are compared with.
 const BARE_PYTHON: &str = "import json, socket, threading, ast";
 
 fn main() -> Result<()> {
     let asked: Vec<String> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
-    let wanted = |name: &str| asked.is_empty() || asked.iter().any(|asked| asked == name);
+    let wanted = move |name: &str| asked.is_empty() || asked.iter().any(|asked| asked == name);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(4)
         .enable_all()
         .build()?;
     let bench = Bench::new()?;
-    runtime.block_on(async {
+    // In a task, as the callers of a broker are.
+    let figures = runtime.spawn(async move {
         if wanted("tool-call") {
             bench.tool_call().await?;
         }
@@ -52,7 +53,8 @@ fn main() -> Result<()> {
             bench.memory().await?;
         }
         Ok(())
-    })
+    });
+    runtime.block_on(figures)?
 }
 
 /// The interpreters, and a folder to work in.

@@ -29,6 +29,8 @@ OWN_CLEANUP = 1.0
 WAKE_LIMIT = 50
 
 
+#: Bytes that must be free where the session's folder is made, unless all places are full.
+ROOM = 1 << 20
 #: The longest path a Unix socket may have, with some room (108 on Linux, 104 elsewhere).
 SOCKET_PATH = 100
 
@@ -82,7 +84,7 @@ def _make_folders(bases: List[bytes], name: bytes) -> List[bytes]:
     from the first moment there is somebody who removes them.
     """
     folders: List[bytes] = []
-    for base in bases:
+    for base in sorted(bases, key=_is_full):
         folder = base + b"/" + name
         if folders and len(folder) + len(b"/rpc.sock") > SOCKET_PATH:
             continue
@@ -94,6 +96,14 @@ def _make_folders(bases: List[bytes], name: bytes) -> List[bytes]:
         if len(folder) + len(b"/rpc.sock") <= SOCKET_PATH:
             break
     return folders
+
+
+def _is_full(base: bytes) -> bool:
+    try:
+        place = os.statvfs(base)
+    except OSError:
+        return False  # making the folder says more
+    return place.f_bavail * place.f_frsize < ROOM
 
 
 def _watch(pid: int) -> None:

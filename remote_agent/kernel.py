@@ -92,7 +92,7 @@ class Channel:
         return unpack(body) + (fds,)
 
     def _fill(self) -> bool:
-        data, ancillary, _, _ = self._socket.recvmsg(1 << 18, 64)
+        data, ancillary, _, _ = self._socket.recvmsg(1 << 16, 64)
         for level, kind, content in ancillary:
             if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
                 for at in range(0, len(content) - 3, 4):
@@ -433,6 +433,25 @@ def leave(code: int) -> None:
         os._exit(code)
 
 
+def rest() -> None:
+    """Between cells the standard descriptors lead nowhere.
+
+    The pipes of the cell close here, while its record is on its way: closed when the next one begins,
+    they would wake the supervisor in the middle of it.
+    """
+    try:
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return  # a cell took all descriptors
+    for number in (0, 1, 2):
+        if number != null:
+            os.dup2(null, number)
+    if null > 2:
+        os.close(null)
+    else:
+        os.set_inheritable(null, True)
+
+
 def serve(fd: int) -> None:
     """Runs the cells that come over the channel, until it ends."""
     channel = Channel(fd)
@@ -459,16 +478,13 @@ def serve(fd: int) -> None:
             os.dup2(pipe, number)
         for pipe in lifted + [pipe for pipe in pipes if pipe > 2]:
             os.close(pipe)
-        null = os.open(os.devnull, os.O_RDWR)
-        if null != 0:
-            os.dup2(null, 0)
-            os.close(null)
         result = kernel.run(fields)
         try:
             channel.send(b"D", fields[0], *result.fields())
         except OSError:
             kernel.say("the script closed the descriptor that its kernel is served through; the kernel ends\n")
             os._exit(1)
+        rest()
     leave(0)
 
 

@@ -11,6 +11,7 @@ use tracing::{debug, info};
 use super::options::SessionOptions;
 use super::run::SessionError;
 use crate::backends::Target;
+use crate::config::Mode;
 use crate::environment::{Built, Environment};
 use crate::interpreter::{Candidate, Rejected, candidates};
 use crate::kernel::{Agent, KernelInfo};
@@ -61,7 +62,7 @@ impl Live {
             let start = Start {
                 target,
                 python: &candidate.path,
-                bases: &bases(&options.environment, folder),
+                bases: &bases(&options.environment, options.mode, folder),
                 environment: start_environment(built),
                 folder: Some(folder.to_owned()),
                 transport: options.transport,
@@ -145,18 +146,21 @@ fn reject(rejected: &mut Vec<Rejected>, candidate: &Candidate, found: String) {
     });
 }
 
-/// Where the session's folder may lie: the user's temporary folder first, short ones after.
-fn bases(environment: &Environment, folder: &Path) -> Vec<PathBuf> {
-    let temporary = ["TMPDIR", "TMP", "TEMP"].map(|name| environment.filled(name));
-    let runtime = environment.filled("XDG_RUNTIME_DIR");
-    let mut bases: Vec<PathBuf> = temporary
+/// Where the session's folder may lie, best first. Memory before disk: each cell writes its source
+/// there before it runs, and a new file on a busy disk can take longer than all the rest of a cell.
+/// In strict mode scripts work in it too, and what they write may be large, or be executed.
+fn bases(environment: &Environment, mode: Mode, folder: &Path) -> Vec<PathBuf> {
+    let path = |name: &str| environment.filled(name).map(PathBuf::from);
+    let memory = [path("XDG_RUNTIME_DIR"), Some(PathBuf::from("/dev/shm"))];
+    let disk = [path("TMPDIR"), path("TMP"), path("TEMP"), Some(PathBuf::from("/tmp"))];
+    let ordered = match mode {
+        Mode::Project => memory.into_iter().chain(disk).collect::<Vec<_>>(),
+        Mode::Strict => disk.into_iter().chain(memory).collect(),
+    };
+    let mut bases: Vec<PathBuf> = ordered
         .into_iter()
         .flatten()
-        .map(PathBuf::from)
-        .chain([PathBuf::from("/tmp")])
-        .chain(runtime.map(PathBuf::from))
-        .chain(["/dev/shm", "/var/tmp"].map(PathBuf::from))
-        .chain([folder.to_owned()])
+        .chain([PathBuf::from("/var/tmp"), folder.to_owned()])
         .filter(|base| base.is_absolute())
         .collect();
     let mut seen = std::collections::HashSet::new();

@@ -128,7 +128,7 @@ impl Rig {
         self.scratch.path().join("home")
     }
 
-    /// Their TMPDIR; holds nothing but folders of sessions.
+    /// Their TMPDIR and XDG_RUNTIME_DIR; holds nothing but folders of sessions.
     pub(crate) fn tmp(&self) -> PathBuf {
         self.scratch.path().join("tmp")
     }
@@ -153,6 +153,7 @@ impl Rig {
             ("PATH".into(), path),
             ("HOME".into(), self.home().into()),
             ("TMPDIR".into(), self.tmp().into()),
+            ("XDG_RUNTIME_DIR".into(), self.tmp().into()),
             ("LANG".into(), "C.UTF-8".into()),
         ]
     }

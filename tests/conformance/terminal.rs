@@ -357,7 +357,8 @@ fn any_temporary_folder_will_do(rig: &Rig) {
     std::fs::create_dir(&odd).unwrap();
     std::fs::write(rig.home().join(".profile"), "export FROM_LOGIN=yes\n").unwrap();
     let session = rig.session_with(|options| {
-        options.environment = rig.environment([("TMPDIR", odd.to_str().unwrap())]);
+        let odd = odd.to_str().unwrap();
+        options.environment = rig.environment([("TMPDIR", odd), ("XDG_RUNTIME_DIR", odd)]);
     });
     assert_eq!(shown(&session, "echo $FROM_LOGIN; export X=1; cd /"), "yes\n");
     assert_eq!(
