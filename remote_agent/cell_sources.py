@@ -108,10 +108,22 @@ def _defines(tree: Any, names: List[str]) -> bool:
     return False
 
 
+FILE_TYPE, FOLDER = 0o170000, 0o040000  # of a file's mode
+
+
 def make_folder(path: str) -> None:
-    """Makes a folder of the session's own again, should a cell have removed it."""
+    """Makes a folder of the session's own again, should a cell have removed it.
+
+    A link in its place goes; what another user put there is not used (an OSError).
+    """
     for folder in (path.rpartition("/")[0], path):
         try:
             os.mkdir(folder, 0o700)
+            continue
         except OSError:
-            pass  # it is there, or what is to lie in it fails too
+            found = os.lstat(folder)
+        if found.st_mode & FILE_TYPE != FOLDER:
+            os.unlink(folder)
+            os.mkdir(folder, 0o700)
+        elif found.st_uid != os.geteuid():
+            raise PermissionError(folder)

@@ -127,7 +127,7 @@ class Job:
 
 def write_private(path: bytes, data: bytes) -> None:
     """Makes a new file that only its owner reads; the folder is made again if it is gone."""
-    os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+    processes.make_folder(os.path.dirname(path))
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as file:
         file.write(data)

@@ -143,8 +143,6 @@ class Kernel:
         self._loop: Any = None
         self._main = sys.modules["__main__"]
         self._prepare_main()
-        self._path_of_project()
-        os.chdir(self._working)
         self._stub_source = stub_source
         self._stub = types.ModuleType("hermes_tools")
         self._stub.__file__ = self._library + "/hermes_tools.py"
@@ -155,6 +153,9 @@ class Kernel:
         self._sources.view = self._view
         hooks = {"linecache": self._sources.fill, "inspect": self._sources.find_classes}
         self._stub.__dict__["_install"](True, hooks)
+        # Only now: the project may shadow whatever is not loaded yet.
+        self._path_of_project()
+        os.chdir(self._working)
         self._write_stub()
         self._stub_names = dict(self._stub.__dict__)
         self._finder: Any = sys.meta_path[0]
@@ -163,6 +164,12 @@ class Kernel:
         self._excepthook = sys.excepthook
         self._displayhook = sys.displayhook
         self._ask_user_modules()
+        # What start-up code of the user's printed goes where fd 1 and 2 lead now, not into a cell.
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except Exception:
+                pass  # it may have closed or replaced them
 
     def _prepare_main(self) -> None:
         # The line that started us left its own names there.
@@ -317,10 +324,11 @@ class Kernel:
             eval(code, namespace)
             return
         with self._view():
-            import asyncio
-        if self._loop is None or self._loop.is_closed():
-            self._loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(self._loop)
+            import asyncio  # which imports more as it goes
+
+            if self._loop is None or self._loop.is_closed():
+                self._loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(self._loop)
         self._loop.run_until_complete(eval(code, namespace))
 
     def _left(self, leave: SystemExit, result: Result) -> None:

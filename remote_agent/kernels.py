@@ -270,6 +270,7 @@ class Kernel:
         cell, self.cell = self.cell, None
         self._loop.kernel_gone(self)
         if cell is not None:
+            cell.judged(b"gone")
             if cell.why == b"gone" and not cell.begun:
                 cell.why = b"unbegun"
             cell.finish(self._status, self._detail, [])
@@ -370,7 +371,7 @@ class OneShot:
 def _own_folder(session_folder: bytes) -> bytes:
     """Where an interpreter starts: some import modules from there before they run a line of ours."""
     folder = session_folder + b"/start"
-    os.makedirs(folder, 0o700, exist_ok=True)
+    processes.make_folder(folder)
     return folder
 
 

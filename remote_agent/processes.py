@@ -7,8 +7,10 @@ double fork: "kill it" means everything below the reaper.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
+import stat
 import sys
 import time
 
@@ -97,6 +99,24 @@ def close_all_but(*keep: int) -> None:
             os.closerange(low, fd)
         low = fd + 1
     os.closerange(low, highest + 1)
+
+
+def make_folder(path: bytes) -> None:
+    """Makes a folder below the session's own, and that one too, should a cell have removed them.
+
+    A link in its place goes; what another user put there is not used (an OSError).
+    """
+    for folder in (os.path.dirname(path), path):
+        try:
+            os.mkdir(folder, 0o700)
+            continue
+        except FileExistsError:
+            found = os.lstat(folder)
+        if not stat.S_ISDIR(found.st_mode):
+            os.unlink(folder)
+            os.mkdir(folder, 0o700)
+        elif found.st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "it belongs to another user", os.fsdecode(folder))
 
 
 def ignore_signals() -> None:
@@ -293,7 +313,11 @@ def spawn(
         ours.close()
         os.setsid()
         become_subreaper()
-        main = os.fork()
+        try:
+            main = os.fork()
+        except OSError as error:
+            theirs.send(b"E" + str(error).encode("utf-8", "backslashreplace"))
+            os._exit(1)
         if main == 0:
             _become(argv, environment, [folder, apart or folder], stdio, keep, theirs)
         theirs.send(b"P%d" % main)

@@ -40,6 +40,8 @@ def remove(folders: List[bytes]) -> None:
     """Removes the session's folders."""
     for folder in folders:
         try:
+            if os.lstat(folder).st_uid != os.geteuid():
+                continue  # somebody took the name after a cell had removed ours
             for _, inner, files, fd in os.fwalk(folder, topdown=False):
                 for name in files + inner:
                     _remove_one(name, fd)

@@ -440,7 +440,9 @@ impl Inner {
     fn build_environment(&self, state: &mut State) -> Result<(), SessionError> {
         let environment = &self.options.environment;
         let built = environment.cell_environment(&self.options.passes);
-        if let Some(line) = built.dropped_hermes_line() {
+        if built.dropped_hermes != state.built.dropped_hermes
+            && let Some(line) = built.dropped_hermes_line()
+        {
             debug!("{line}");
         }
         let terminal = environment.terminal_environment(&self.options.passes);
@@ -527,7 +529,14 @@ impl Inner {
             }
         }
         if let Err(error) = agent.link().open_for_calls().await {
-            return Ok(report::refused(&self.options.target, phases, error.to_string()));
+            // Its folder is another's now: a session with another name takes over.
+            self.abandon(state).await;
+            state.lost = Some(error.to_string());
+            return Err(Unbegun(report::refused(
+                &self.options.target,
+                phases,
+                error.to_string(),
+            )));
         }
         let authority = Arc::new(Authority {
             cell: number,

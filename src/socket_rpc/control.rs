@@ -185,7 +185,7 @@ impl Link for SocketLink {
     }
 
     async fn open_for_calls(&self) -> Result<(), LinkError> {
-        if self.lock_calls().endpoint.is_reachable() {
+        if is_private(&self.socket_folder) && self.lock_calls().endpoint.is_reachable() {
             return Ok(());
         }
         // A cell removed the session's folder; its files are ours to make again.
@@ -237,12 +237,38 @@ fn log_stderr(process: &mut Process) {
     });
 }
 
+/// Why an interpreter that never introduced itself is unfit.
+fn unfit(last_words: String) -> StartError {
+    // All that Python 2 has to say to the option that isolates it.
+    if last_words.contains("Unknown option: -I") {
+        StartError::TooOld("2".to_owned())
+    } else {
+        StartError::Broken(last_words)
+    }
+}
+
+/// Makes the folder; what has its name and is none of ours is not used, and a link is not followed.
 fn make_private(folder: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
+    let make = || std::fs::DirBuilder::new().mode(0o700).create(folder);
+    match make() {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && !is_private(folder) => {
+            if std::fs::symlink_metadata(folder)?.is_dir() {
+                return Err(std::io::Error::other("it belongs to another user"));
+            }
+            std::fs::remove_file(folder)?;
+            make()
+        }
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Whether it is a folder and ours.
+fn is_private(folder: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::symlink_metadata(folder)
+        .is_ok_and(|found| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw())
 }
 
 async fn write(mut stdin: Box<dyn tokio::io::AsyncWrite + Send + Unpin>, mut commands: mpsc::UnboundedReceiver<Bytes>) {
@@ -267,7 +293,7 @@ impl Incoming {
                 continue;
             }
             if self.buffer.len() > 1 << 16 || self.read().await? == 0 {
-                return Err(StartError::Broken(self.last_words().await));
+                return Err(unfit(self.last_words().await));
             }
         };
         let (version, python) = line.split_once(' ').unwrap_or((&line, ""));

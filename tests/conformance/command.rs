@@ -58,6 +58,38 @@ impl Cli {
         self
     }
 
+    /// Starts it through another program, which gets the command line as its last arguments.
+    pub(crate) fn through<S: AsRef<OsStr>>(self, prefix: impl IntoIterator<Item = S>) -> Self {
+        let program = self.command.get_program().to_owned();
+        let prefix = prefix.into_iter().map(|word| word.as_ref().to_owned());
+        let mut words = prefix.chain([program]);
+        let first = words.next().unwrap();
+        self.rebuilt(&first, words.collect())
+    }
+
+    /// Takes another copy of the program.
+    pub(crate) fn program(self, program: &Path) -> Self {
+        self.rebuilt(program.as_os_str(), Vec::new())
+    }
+
+    fn rebuilt(mut self, program: &OsStr, first: Vec<OsString>) -> Self {
+        let mut outer = Command::new(program);
+        outer.args(first).args(self.command.get_args()).env_clear();
+        for (name, value) in self.command.get_envs() {
+            if let Some(value) = value {
+                outer.env(name, value);
+            }
+        }
+        outer
+            .current_dir(self.command.get_current_dir().unwrap())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        self.command = outer;
+        self
+    }
+
     /// Gives it something to read.
     pub(crate) fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = bytes.into();

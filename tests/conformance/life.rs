@@ -51,7 +51,11 @@ fn signal(pid: i32, signal: Signal) {
 /// The next cell must find a fresh kernel and be told why.
 fn assert_fresh(session: &TestSession, because: &str) {
     let next = session.cell("print('kept' in globals())");
-    assert_eq!((next.status, next.output.as_str()), (Status::Success, "False\n"));
+    assert_eq!(
+        (next.status, next.output.as_str()),
+        (Status::Success, "False\n"),
+        "{next:#?}"
+    );
     let notice = next.notice.unwrap();
     assert!(notice.contains("lost") && notice.contains(because), "{notice}");
     let kernel = next.kernel.unwrap();

@@ -14,12 +14,15 @@ mod calls;
 mod cells;
 mod cli;
 mod command;
+mod death;
 mod files;
+mod interpreters;
 mod life;
 mod observe;
 mod odd_tools;
 mod outcome;
 mod rig;
+mod security;
 mod shell_state;
 mod sizes;
 mod socket;
@@ -53,6 +56,9 @@ const AREAS: &[(&str, &[Case])] = &[
     ("cli", cli::terminals::CASES),
     ("cli", cli::verbs::CASES),
     ("life", life::CASES),
+    ("death", death::CASES),
+    ("security", security::CASES),
+    ("interpreters", interpreters::CASES),
     ("tools", tools::CASES),
     ("calls", calls::CASES),
     ("sizes", sizes::CASES),

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use libtest_mimic::Failed;
@@ -146,6 +147,30 @@ impl Rig {
         path
     }
 
+    /// Gives the test's folders to a user that nobody else is. None where that cannot be: the tests do
+    /// not run as root, or the machine has no interpreter for all.
+    pub(crate) fn other_user(&self) -> Option<OtherUser> {
+        let python = ["/usr/bin/python3", "/usr/local/bin/python3"]
+            .into_iter()
+            .find(|python| {
+                let asked = Command::new(python)
+                    .args(["-c", "import sys; sys.exit(sys.version_info < (3, 8))"])
+                    .status();
+                asked.is_ok_and(|status| status.success())
+            });
+        let python = python.filter(|_| rustix::process::geteuid().is_root())?;
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = std::process::id() % 1_000_000 * 100 + NEXT.fetch_add(1, Ordering::Relaxed);
+        let user = 2_000_000_000 + number % 100_000_000;
+        for folder in [self.scratch().to_owned(), self.home(), self.tmp(), self.work()] {
+            std::os::unix::fs::chown(folder, Some(user), Some(user)).unwrap();
+        }
+        // Where it was built may be closed to others.
+        let program = self.scratch().join("talaria");
+        std::fs::copy(env!("CARGO_BIN_EXE_talaria"), &program).unwrap();
+        Some(OtherUser { user, python, program })
+    }
+
     /// Variables of a broker with nothing of this machine's user in them, and more.
     pub(crate) fn variables(&self) -> Vec<(OsString, OsString)> {
         let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
@@ -233,6 +258,30 @@ impl Rig {
         let folders = folders();
         assert!(closed.is_ok(), "the sessions could not be closed");
         assert!(clean, "processes are left: {left:#?}, or folders: {folders:?}");
+    }
+}
+
+/// A user without any right of ours.
+pub(crate) struct OtherUser {
+    /// Its number.
+    pub(crate) user: u32,
+    python: &'static str,
+    program: PathBuf,
+}
+
+impl OtherUser {
+    /// What runs a command as that user.
+    pub(crate) fn prefix(&self) -> Vec<String> {
+        let user = self.user.to_string();
+        let words = ["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"];
+        words.map(str::to_owned).to_vec()
+    }
+
+    /// A command line that this user can run, once it goes through [`OtherUser::prefix`].
+    pub(crate) fn cli<S: Into<OsString>>(&self, rig: &Rig, arguments: impl IntoIterator<Item = S>) -> Cli {
+        rig.cli(arguments)
+            .program(&self.program)
+            .env("TALARIA_CODE_EXECUTION_PYTHON", self.python)
     }
 }
 
