@@ -198,10 +198,11 @@ def nothing_below() -> bool:
     return False
 
 
-def kill_below(root: int) -> bool:
+def kill_below(root: int, ended: Callable[[int, int], None] = lambda pid, status: None) -> bool:
     """Kills everything below ``root`` (this process or one above nothing of ours); True when nothing is left.
 
-    Stopped first and killed after, so that a fork bomb stands still while it is taken down.
+    Stopped first and killed after, so that a fork bomb stands still while it is taken down. ``ended``
+    is told of every child of this process that is collected meanwhile.
     """
     if root == os.getpid() and nothing_below():
         return True
@@ -209,16 +210,16 @@ def kill_below(root: int) -> bool:
     pause = 0.001
     while True:
         pids = descendants(root)
+        signal_all(pids, signal.SIGSTOP)
+        signal_all(pids, signal.SIGKILL)
+        # After the signals: a number that is collected may already be another process's.
+        if root == os.getpid():
+            for pid, status in reap():
+                ended(pid, status)
         if not pids:
-            if root == os.getpid():
-                reap()
             return True
         if time.monotonic() > deadline:
             return False
-        signal_all(pids, signal.SIGSTOP)
-        signal_all(pids, signal.SIGKILL)
-        if root == os.getpid():
-            reap()
         time.sleep(pause)
         pause = min(pause * 2, 0.02)
 
@@ -375,24 +376,25 @@ class _Reaper:
         poll.register(self.control, select.POLLIN)
         while True:
             for pid, status in reap():
-                if pid == self.main:
-                    self.control.send(b"S%d" % status)
-                    if self.outlived and self.deadline is None:
-                        return
+                self._ended(pid, status)
+                if pid == self.main and self.outlived and self.deadline is None:
+                    return
             if self.deadline is not None:
-                if nothing_below() or not descendants(os.getpid()):
+                # Not before the last child is collected: how the main process ended must be told.
+                if nothing_below():
                     return
                 if time.monotonic() >= self.deadline:
-                    kill_below(os.getpid())
-                    for pid, status in reap():
-                        if pid == self.main:
-                            self.control.send(b"S%d" % status)
+                    kill_below(os.getpid(), self._ended)
                     return
             for fd, _ in poll.poll(None if self.deadline is None else 20):
                 if fd == wake:
                     drain(wake)
                 else:
                     self._order(self.control.recv(1))
+
+    def _ended(self, pid: int, status: int) -> None:
+        if pid == self.main:
+            self.control.send(b"S%d" % status)
 
     def _order(self, order: bytes) -> None:
         now = time.monotonic()

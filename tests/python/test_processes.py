@@ -111,6 +111,24 @@ def test_the_ladder_lets_a_process_clean_up(tmp_path, mark):
     assert trace.read_text() == "cleaned\n"
 
 
+def test_how_the_main_process_ended_is_told_however_its_tree_is_ended():
+    run(
+        """
+        for order, script in (
+            ("kill", "sleep 600"),
+            ("terminate", "trap 'exit 3' TERM; sleep 600 & wait"),
+            ("terminate", "exec sleep 600"),
+        ) * 10:
+            tree = start(script)
+            assert tree.control.recv(64) if select.select([tree.control], [], [], 10)[0] else False
+            time.sleep(0.02)
+            getattr(tree, order)()
+            got = events(tree, "gone")
+            assert [kind for kind, _ in got] == ["status", "gone"], (order, got)
+        """
+    )
+
+
 def test_what_a_command_leaves_in_the_background_climbs_and_is_killed_with_the_session(mark):
     run(
         """
