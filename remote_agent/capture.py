@@ -11,7 +11,7 @@ TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
     from typing import Callable
 
-    from supervisor import Loop
+    from event_loop import Loop
 
 #: Bytes read at a time, and so the largest output message.
 CHUNK = 1 << 16

@@ -11,18 +11,19 @@ from capture import Capture
 
 TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
-    from typing import List, Optional
+    from typing import Callable, List, Optional
 
-    from supervisor import Loop
+    from event_loop import Loop
 
 
 class Job:
     """One command. Its background children outlive it and end with the session."""
 
-    def __init__(self, loop: Loop, fields: List[bytes]) -> None:
+    def __init__(self, loop: Loop, fields: List[bytes], when_ended: Callable[[Job], None]) -> None:
         number, timeout, cap, folder, argv, environment, script_path, script, state_path = fields
         self.number = number
         self._loop = loop
+        self._when_ended = when_ended
         self._state_path = state_path
         self._script_path = script_path
         self._why = b"exit"
@@ -112,7 +113,7 @@ class Job:
                 os.unlink(path)
             except OSError:
                 pass
-        self._loop.job_ended(self)
+        self._when_ended(self)
         self._loop.send(
             b"d",
             self.number,

@@ -17,9 +17,9 @@ TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
     import signal
     import socket
-    from typing import List, Optional, Tuple
+    from typing import Callable, List, Optional, Tuple
 
-    from supervisor import Loop
+    from event_loop import Loop
 
     #: Modules of the kernel in the order of their imports: name and source.
     Program = List[Tuple[str, bytes]]
@@ -99,7 +99,8 @@ class Cell:
 class Kernel:
     """A kernel process and everything below it."""
 
-    def __init__(self, loop: Loop, program: Program, fields: List[bytes]) -> None:
+    def __init__(self, loop: Loop, program: Program, fields: List[bytes], when_gone: Callable[[Kernel], None]) -> None:
+        self._when_gone = when_gone
         generation, python, folder, environment, session_folder, stub, link = fields
         self.generation = generation
         self.cell: Optional[Cell] = None
@@ -268,7 +269,7 @@ class Kernel:
         self.tree.control.close()
         self.deadline = None
         cell, self.cell = self.cell, None
-        self._loop.kernel_gone(self)
+        self._when_gone(self)
         if cell is not None:
             cell.judged(b"gone")
             if cell.why == b"gone" and not cell.begun:
@@ -284,7 +285,16 @@ class Kernel:
 class OneShot:
     """A cell as a standalone script: no channel, its result in a file."""
 
-    def __init__(self, loop: Loop, program: Program, cell: Cell, fields: List[bytes], message: List[bytes]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        program: Program,
+        cell: Cell,
+        fields: List[bytes],
+        message: List[bytes],
+        when_gone: Callable[[OneShot], None],
+    ) -> None:
+        self._when_gone = when_gone
         generation, python, folder, environment, session_folder, stub, link = fields
         self.cell: Optional[Cell] = cell
         self.generation = generation
@@ -361,7 +371,7 @@ class OneShot:
             except OSError:
                 pass
         cell, self.cell = self.cell, None
-        self._loop.kernel_gone(self)
+        self._when_gone(self)
         if cell is not None:
             if cell.why == b"done" and not result:
                 cell.why = b"gone"

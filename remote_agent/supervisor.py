@@ -13,27 +13,22 @@ Z close the session
 from __future__ import annotations
 
 import os
-import select
 import time
 
 import processes
 import wire
+from event_loop import Loop
 from jobs import Job
 from kernels import Cell, Kernel, OneShot
 
 TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
     import signal
-    from typing import Callable, Dict, List, Optional, Set, Union
+    from typing import Dict, List, Optional, Union
 
     from kernels import Program
 else:
     import _signal as signal
-
-#: The longest that one wait may take: `poll` counts milliseconds in an int.
-LONGEST_WAIT = 3600.0
-#: Bytes waiting for the broker above which nothing more is read from the kernel and the jobs.
-BACKLOG = 1 << 20
 
 
 def remove(folders: List[bytes]) -> None:
@@ -59,102 +54,11 @@ def _remove_one(name: bytes, folder: Optional[int]) -> None:
             pass
 
 
-class Loop:
-    """Descriptors, deadlines and messages; what they mean is in `Supervisor`."""
-
-    def __init__(self) -> None:
-        self._poll = select.poll()
-        self._read: Dict[int, Callable[[], None]] = {}
-        self._write: Dict[int, Callable[[], None]] = {}
-        self._bulk: Set[int] = set()
-        self._outbox = bytearray()
-        self._blocked = False
-
-    def watch(self, fd: int, ready: Callable[[], None], bulk: bool = False) -> None:
-        """Calls ``ready`` when fd can be read. Bulk is not read while the broker is behind."""
-        self._read[fd] = ready
-        if bulk:
-            self._bulk.add(fd)
-        self._update(fd)
-
-    def watch_writable(self, fd: int, wanted: bool, ready: Callable[[], None]) -> None:
-        """Calls ``ready`` when fd can be written, as long as that is wanted."""
-        if wanted != (fd in self._write):
-            if wanted:
-                self._write[fd] = ready
-            else:
-                del self._write[fd]
-            self._update(fd)
-
-    def unwatch(self, fd: int) -> None:
-        """Forgets a descriptor that is about to be closed."""
-        self._read.pop(fd, None)
-        self._write.pop(fd, None)
-        self._bulk.discard(fd)
-        self._update(fd)
-
-    def send(self, kind: bytes, *fields: bytes) -> None:
-        """Queues a message for the broker."""
-        self._outbox += wire.pack(kind, *fields)
-        if not self._blocked:
-            self.flush()
-
-    def flush(self) -> None:
-        """Writes what the broker takes now."""
-        try:
-            while self._outbox:
-                del self._outbox[: os.write(1, self._outbox[:65536])]
-        except BlockingIOError:
-            pass
-        except OSError:
-            self._outbox.clear()  # the broker is gone; fd 0 says so too
-        behind = len(self._outbox) > BACKLOG
-        if behind != self._blocked:
-            self._blocked = behind
-            for fd in self._bulk:
-                self._update(fd)
-        self.watch_writable(1, bool(self._outbox), self.flush)
-
-    def turn(self, timeout: Optional[float]) -> None:
-        """Waits for descriptors and serves them."""
-        wait = None if timeout is None else max(0, int(min(timeout, LONGEST_WAIT) * 1000) + 1)
-        for fd, events in self._poll.poll(wait):
-            if events & select.POLLOUT and fd in self._write:
-                self._write[fd]()
-            if events & ~select.POLLOUT:
-                if fd in self._read:
-                    self._read[fd]()
-                elif fd in self._write:
-                    self._write[fd]()
-
-    def _update(self, fd: int) -> None:
-        events = 0
-        if fd in self._read and not (self._blocked and fd in self._bulk):
-            events |= select.POLLIN
-        if fd in self._write:
-            events |= select.POLLOUT
-        if events:
-            self._poll.register(fd, events)
-        else:
-            try:
-                self._poll.unregister(fd)
-            except KeyError:
-                pass
-
-    def job_ended(self, job: Job) -> None:
-        """Called by a job just before its record is sent."""
-        raise NotImplementedError
-
-    def kernel_gone(self, kernel: Union[Kernel, OneShot]) -> None:
-        """Called by a kernel when nothing is left of it."""
-        raise NotImplementedError
-
-
-class Supervisor(Loop):
+class Supervisor:
     """The state of one session on its target."""
 
     def __init__(self, folders: List[bytes], guard: int, life: int, program: Program) -> None:
-        super().__init__()
+        self._loop = Loop()
         self._folders = folders
         self._guard = guard
         self._life = life
@@ -170,13 +74,13 @@ class Supervisor(Loop):
         """Serves until the broker closes the session or is gone. The exit code of the process."""
         os.set_blocking(0, False)
         os.set_blocking(1, False)
-        self.watch(0, self._from_broker)
-        self.watch(self._life, self._guard_gone)
-        self.send(b"H", *self._folders)
+        self._loop.watch(0, self._from_broker)
+        self._loop.watch(self._life, self._guard_gone)
+        self._loop.send(b"H", *self._folders)
         self._wake_on_child()
         processes.become_subreaper()
         while not (self._closing and self._kernel is None):
-            self.turn(self._next_deadline())
+            self._loop.turn(self._next_deadline())
             self._judge()
             processes.reap(wake=[tree.pid for tree in self._trees()])
         self._clear()
@@ -188,12 +92,12 @@ class Supervisor(Loop):
         os.set_blocking(waker, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
-        self.watch(wake, lambda: processes.drain(wake))
+        self._loop.watch(wake, lambda: processes.drain(wake))
 
-    def job_ended(self, job: Job) -> None:
+    def _job_ended(self, job: Job) -> None:
         self._jobs.pop(job.number, None)
 
-    def kernel_gone(self, kernel: Union[Kernel, OneShot]) -> None:
+    def _kernel_gone(self, kernel: Union[Kernel, OneShot]) -> None:
         if self._kernel is kernel:
             self._kernel = None
 
@@ -269,7 +173,7 @@ class Supervisor(Loop):
             if self._kernel is not None:
                 self._kernel.end()
         elif kind == b"J":
-            self._jobs[fields[0]] = job = Job(self, fields)
+            self._jobs[fields[0]] = job = Job(self._loop, fields, self._job_ended)
             if job.ended:
                 del self._jobs[fields[0]]
         elif kind == b"Q":
@@ -283,19 +187,19 @@ class Supervisor(Loop):
     def _start_kernel(self, fields: List[bytes]) -> None:
         if self._kernel is None:
             try:
-                self._kernel = Kernel(self, self._program, fields)
+                self._kernel = Kernel(self._loop, self._program, fields, self._kernel_gone)
             except OSError as error:
-                self.send(b"F", fields[0], b"", str(error).encode("utf-8", "backslashreplace"))
+                self._loop.send(b"F", fields[0], b"", str(error).encode("utf-8", "backslashreplace"))
 
     def _run(self, kind: bytes, fields: List[bytes]) -> None:
         number, timeout, out_cap, err_cap = fields[:4]
         if int(number) <= self._last_cell:
             return  # a repeated message runs nothing
         self._last_cell = int(number)
-        cell = Cell(self, number, float(timeout), [int(out_cap), int(err_cap)])
+        cell = Cell(self._loop, number, float(timeout), [int(out_cap), int(err_cap)])
         if kind == b"1":
             try:
-                self._kernel = OneShot(self, self._program, cell, self._start, fields[4:])
+                self._kernel = OneShot(self._loop, self._program, cell, self._start, fields[4:], self._kernel_gone)
             except OSError as error:
                 cell.finish(b"", str(error).encode("utf-8", "backslashreplace"), [])
         elif isinstance(self._kernel, Kernel):

@@ -20,9 +20,10 @@ const ONE_LINE: &str = concat!(
 const BOOTSTRAP: &str = include_str!("../remote_agent/bootstrap.py");
 
 /// In the order of their imports; the last three are the kernel and run in a process of their own.
-const MODULES: [(&str, &str); 10] = [
+const MODULES: [(&str, &str); 11] = [
     ("wire", include_str!("../remote_agent/wire.py")),
     ("processes", include_str!("../remote_agent/processes.py")),
+    ("event_loop", include_str!("../remote_agent/event_loop.py")),
     ("capture", include_str!("../remote_agent/capture.py")),
     ("jobs", include_str!("../remote_agent/jobs.py")),
     ("kernels", include_str!("../remote_agent/kernels.py")),

@@ -146,21 +146,24 @@ fn reject(rejected: &mut Vec<Rejected>, candidate: &Candidate, found: String) {
     });
 }
 
-/// Where the session's folder may lie, best first. Memory before disk: each cell writes its source
-/// there before it runs, and a new file on a busy disk can take longer than all the rest of a cell.
-/// In strict mode scripts work in it too, and what they write may be large, or be executed.
+/// Where the session's folder may lie, best first. A temporary folder that the user names counts;
+/// else memory before disk: each cell writes its source there before it runs, and a new file on a
+/// busy disk can take longer than all the rest of a cell. In strict mode scripts work in it too, and
+/// what they write may be large, or be executed.
 fn bases(environment: &Environment, mode: Mode, folder: &Path) -> Vec<PathBuf> {
     let path = |name: &str| environment.filled(name).map(PathBuf::from);
+    let named = ["TMPDIR", "TMP", "TEMP"].map(path);
     let memory = [path("XDG_RUNTIME_DIR"), Some(PathBuf::from("/dev/shm"))];
-    let disk = [path("TMPDIR"), path("TMP"), path("TEMP"), Some(PathBuf::from("/tmp"))];
-    let ordered = match mode {
-        Mode::Project => memory.into_iter().chain(disk).collect::<Vec<_>>(),
+    let disk = ["/tmp", "/var/tmp"].map(|place| Some(PathBuf::from(place)));
+    let rest: Vec<Option<PathBuf>> = match mode {
+        Mode::Project => memory.into_iter().chain(disk).collect(),
         Mode::Strict => disk.into_iter().chain(memory).collect(),
     };
-    let mut bases: Vec<PathBuf> = ordered
+    let mut bases: Vec<PathBuf> = named
         .into_iter()
+        .chain(rest)
         .flatten()
-        .chain([PathBuf::from("/var/tmp"), folder.to_owned()])
+        .chain([folder.to_owned()])
         .filter(|base| base.is_absolute())
         .collect();
     let mut seen = std::collections::HashSet::new();
