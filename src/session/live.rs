@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use tracing::{debug, info};
 
+use super::error::SessionError;
 use super::options::SessionOptions;
-use super::run::SessionError;
 use crate::backends::Target;
 use crate::config::Mode;
 use crate::environment::{Built, Environment};

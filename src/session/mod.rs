@@ -6,9 +6,12 @@
 mod authority;
 mod cancel;
 mod cell;
+mod error;
+mod handle;
 mod hints;
 mod live;
 mod options;
+mod prepare;
 mod report;
 mod run;
 mod slots;
@@ -16,7 +19,9 @@ mod workspace;
 
 pub use cancel::Cancel;
 pub use cell::{Cell, CellSource, OutputSink};
+pub use error::SessionError;
+pub use handle::Session;
 pub use options::SessionOptions;
 pub(crate) use options::spill_folder;
-pub use run::{Session, SessionError};
+
 pub(crate) use slots::Slots;

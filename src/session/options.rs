@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::run::SessionError;
+use super::error::SessionError;
 use crate::backends::Backend;
 use crate::backends::local::Local;
 use crate::config::{Config, Mode, ResolvedTarget, Rpc};

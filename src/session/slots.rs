@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use super::run::Inner;
+use super::handle::Inner;
 
 /// All sessions of a broker that may have a kernel.
 pub(crate) struct Slots {

@@ -1,0 +1,46 @@
+//! Why a session could not be opened, or its target side not be started.
+
+use std::path::PathBuf;
+
+use crate::backends::BackendError;
+use crate::interpreter::InterpreterError;
+use crate::tools::SpecError;
+
+/// Why a session could not be opened, or its target side not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The target.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// No interpreter there is fit.
+    #[error(transparent)]
+    Interpreter(#[from] InterpreterError),
+    /// The supervisor did not begin.
+    #[error("the session could not be started: {0}")]
+    Start(String),
+    /// The tools of the host cannot be offered.
+    #[error(transparent)]
+    Tools(#[from] SpecError),
+    /// The values to be masked are too many.
+    #[error("the withheld variables cannot be masked: {0}")]
+    Mask(#[from] crate::output::MaskError),
+    /// A tool that the configuration disables does not exist.
+    #[error("tools.disabled names {name}, which is no tool; tools are {known}")]
+    UnknownTool {
+        /// The name.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// A tool that a caller allows is not among those that the session offers.
+    #[error("the tool {name} is not offered; offered: {offered}")]
+    NotOffered {
+        /// The name.
+        name: String,
+        /// What is.
+        offered: String,
+    },
+    /// The working directory.
+    #[error("the working directory {0} does not exist or is no folder; give an existing one")]
+    WorkingDirectory(PathBuf),
+}

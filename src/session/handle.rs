@@ -1,0 +1,305 @@
+//! The session itself: its handle, its queue, and the end of what it holds.
+
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use tokio::sync::OwnedMutexGuard;
+use tracing::debug;
+
+use super::authority::Gate;
+use super::cell::Cell;
+use super::error::SessionError;
+use super::live::Live;
+use super::options::{SessionOptions, check_offered};
+use super::report;
+use super::slots::Slots;
+use super::workspace::SessionWorkspace;
+use crate::backends::Target;
+use crate::environment::Built;
+use crate::outcome::{Outcome, Phases};
+use crate::output::Masker;
+use crate::tools::{Shell, ToolHost, ToolSpec, check_specs};
+
+/// Waits below this are not worth a phase.
+const WORTH_A_PHASE: Duration = Duration::from_millis(1);
+
+/// One caller's line of cells on one target. Cloning it copies a handle.
+#[derive(Clone)]
+pub struct Session {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(super) options: SessionOptions,
+    pub(super) workspace: Arc<SessionWorkspace>,
+    pub(super) gate: Arc<Gate>,
+    pub(super) slots: Arc<Slots>,
+    state: Arc<tokio::sync::Mutex<State>>,
+    pub(super) has_kernel: AtomicBool,
+    last_used: Mutex<Instant>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) target: Option<Arc<dyn Target>>,
+    pub(super) live: Option<Live>,
+    pub(super) built: Built,
+    pub(super) masker: Masker,
+    /// Why the next cell finds a fresh kernel.
+    pub(super) lost: Option<String>,
+    /// Why cells run as standalone scripts.
+    pub(super) standalone: Option<String>,
+    closed: bool,
+}
+
+/// A cell's place in the queue of its session.
+type Turn = Pin<Box<dyn Future<Output = OwnedMutexGuard<State>> + Send>>;
+
+/// A cell that its kernel never began, and what there is to tell of that.
+pub(super) struct Unbegun(pub(super) Outcome);
+
+/// What `prepare` found and the outcome tells.
+#[derive(Default)]
+pub(super) struct Prepared {
+    pub(super) notices: Vec<String>,
+}
+
+impl Session {
+    pub(crate) fn new(options: SessionOptions, slots: Arc<Slots>) -> Result<Self, SessionError> {
+        check_specs(options.host.tools())?;
+        let home = options
+            .environment
+            .home()
+            .map_or_else(|| PathBuf::from("/"), std::path::Path::to_path_buf);
+        let shell = Shell::new(
+            options.environment.clone(),
+            options.passes.clone(),
+            options.cwd.clone(),
+            options.terminal_timeout,
+        );
+        let workspace = Arc::new(SessionWorkspace::new(home, shell));
+        let state = State {
+            standalone: (!options.keep_kernel)
+                .then(|| "the kernel is switched off (code_execution.kernel: off)".to_owned()),
+            ..State::default()
+        };
+        Ok(Self {
+            inner: Arc::new(Inner {
+                gate: Arc::new(Gate::new(workspace.clone())),
+                workspace,
+                slots,
+                state: Arc::new(tokio::sync::Mutex::new(state)),
+                has_kernel: AtomicBool::new(false),
+                last_used: Mutex::new(Instant::now()),
+                options,
+            }),
+        })
+    }
+
+    /// Runs a cell after those that were handed over before it. Never fails: what goes wrong is in
+    /// the outcome. Dropping the future cancels the cell.
+    pub async fn execute(&self, cell: Cell) -> Outcome {
+        let guard = CancelOnDrop(Some(cell.cancel.clone()));
+        let inner = self.inner.clone();
+        let queued = Instant::now();
+        let mut turn: Turn = Box::pin(tokio::task::unconstrained(inner.state.clone().lock_owned()));
+        // It takes its place in the queue here, not when the task gets to run.
+        let turn: Turn = match std::future::poll_fn(|context| Poll::Ready(turn.as_mut().poll(context))).await {
+            Poll::Ready(state) => Box::pin(std::future::ready(state)),
+            Poll::Pending => turn,
+        };
+        let task = tokio::spawn(async move { inner.execute(cell, turn, queued).await });
+        let outcome = task.await;
+        guard.disarm();
+        outcome.unwrap_or_else(|error| {
+            report::refused(
+                &self.inner.options.target,
+                Phases::default(),
+                format!("the broker failed while it ran the cell ({error}); this is a bug of Talaria"),
+            )
+        })
+    }
+
+    /// Discards the kernel's state; the next cell finds a fresh one.
+    pub async fn reset(&self) {
+        let mut state = self.inner.state.lock().await;
+        self.inner.discard_kernel(&mut state).await;
+        state.lost = None;
+    }
+
+    /// Ends the session: its kernel, what its commands left in the background, and its files. Waits
+    /// for a running cell; cancel that first.
+    pub async fn close(&self) {
+        let mut state = self.inner.state.lock().await;
+        state.closed = true;
+        self.inner.abandon(&mut state).await;
+    }
+
+    /// The working directory, as the last command left it.
+    #[must_use]
+    pub fn working_directory(&self) -> PathBuf {
+        self.inner.workspace.working_directory()
+    }
+}
+
+struct CancelOnDrop(Option<super::Cancel>);
+
+impl CancelOnDrop {
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if let Some(cancel) = &self.0 {
+            cancel.cancel("the caller went away");
+        }
+    }
+}
+
+impl Inner {
+    /// Whether a kernel of this session is alive.
+    pub(super) fn has_kernel(&self) -> bool {
+        self.has_kernel.load(Ordering::Acquire)
+    }
+
+    /// When it was last used.
+    pub(super) fn last_used(&self) -> Instant {
+        *self.last_used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Limit of its idle time.
+    pub(super) fn idle_limit(&self) -> Duration {
+        self.options.limits.kernel_idle_timeout
+    }
+
+    /// Ends the kernel if no cell runs or waits. Whether it did.
+    pub(super) async fn evict(&self, reason: &str) -> bool {
+        let Ok(mut state) = self.state.try_lock() else {
+            return false;
+        };
+        if state.live.as_ref().is_none_or(|live| live.kernel.is_none()) {
+            self.has_kernel.store(false, Ordering::Release);
+            return false;
+        }
+        debug!(%reason, "a kernel is ended");
+        self.discard_kernel(&mut state).await;
+        state.lost = Some(reason.to_owned());
+        // A supervisor without a kernel stays only for what commands left in the background.
+        if state.live.as_ref().is_some_and(|live| live.agent.remaining() == 0) {
+            self.abandon(&mut state).await;
+        }
+        true
+    }
+
+    pub(super) async fn discard_kernel(&self, state: &mut State) {
+        if let Some(live) = &mut state.live
+            && live.kernel.take().is_some()
+        {
+            live.agent.end_kernel().await;
+        }
+        self.has_kernel.store(false, Ordering::Release);
+        if self.options.keep_kernel {
+            state.standalone = None;
+        }
+    }
+
+    pub(super) async fn abandon(&self, state: &mut State) {
+        self.workspace.detach();
+        self.has_kernel.store(false, Ordering::Release);
+        if let Some(live) = state.live.take() {
+            live.close().await;
+        }
+    }
+
+    async fn execute(self: Arc<Self>, cell: Cell, turn: Turn, queued: Instant) -> Outcome {
+        let target = &self.options.target;
+        let mut phases = Phases::default();
+        if let Err(error) = self.check(&cell) {
+            return report::refused(target, phases, error);
+        }
+        let mut state = tokio::select! {
+            biased;
+            () = cell.cancel.cancelled() => {
+                return report::cancelled_early(target, phases, &cell.cancel.reason());
+            }
+            state = turn => state,
+        };
+        phases.queue = phase(queued);
+        if state.closed {
+            return report::refused(target, phases, "the session is closed; open another");
+        }
+        let mut again = true;
+        let outcome = loop {
+            let prepared = tokio::select! {
+                biased;
+                () = cell.cancel.cancelled() => None,
+                prepared = self.prepare(&mut state, &cell, &mut phases) => Some(prepared),
+            };
+            break match prepared {
+                None => {
+                    // It may have stopped half way through a start.
+                    self.abandon(&mut state).await;
+                    report::cancelled_early(target, phases, &cell.cancel.reason())
+                }
+                Some(Err(error)) => report::refused(target, phases, error.to_string()),
+                Some(Ok(prepared)) => match self.run(&mut state, &cell, prepared, phases).await {
+                    // The kernel had died unnoticed, and nothing of the cell ran.
+                    Err(Unbegun(_)) if again => {
+                        again = false;
+                        continue;
+                    }
+                    Err(Unbegun(outcome)) | Ok(outcome) => outcome,
+                },
+            };
+        };
+        *self.last_used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        outcome
+    }
+
+    /// What can be said against a cell before anything is started for it.
+    fn check(&self, cell: &Cell) -> Result<(), String> {
+        let blank = |c: char| c.is_whitespace() || c == '\u{feff}';
+        if cell.source.lossy().trim_matches(blank).is_empty() {
+            return Err("there is no code to run: give Python source".to_owned());
+        }
+        let limits = self.options.limits.with(&cell.limits);
+        if limits.timeout.is_zero() {
+            return Err("the timeout is zero; give a time greater than zero, such as 90s or 5m".to_owned());
+        }
+        if let Some(host) = &cell.host {
+            check_specs(host.tools()).map_err(|error| error.to_string())?;
+        }
+        if let Some(names) = &cell.allowed_tools {
+            check_offered(names, &self.offered(cell)).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn host<'a>(&'a self, cell: &'a Cell) -> &'a Arc<dyn ToolHost> {
+        cell.host.as_ref().unwrap_or(&self.options.host)
+    }
+
+    /// The tools that the session offers to this cell.
+    pub(super) fn offered<'a>(&'a self, cell: &'a Cell) -> Vec<&'a ToolSpec> {
+        self.options.offered(self.host(cell).tools())
+    }
+
+    pub(super) fn allowed<'a>(&'a self, cell: &'a Cell) -> Vec<&'a ToolSpec> {
+        let mut specs = self.offered(cell);
+        if let Some(names) = &cell.allowed_tools {
+            specs.retain(|spec| names.contains(&spec.name));
+        }
+        specs
+    }
+}
+
+pub(super) fn phase(since: Instant) -> Option<f64> {
+    let elapsed = since.elapsed();
+    (elapsed >= WORTH_A_PHASE).then_some(elapsed.as_secs_f64())
+}
