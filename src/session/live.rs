@@ -30,6 +30,9 @@ const NEEDED_TO_START: [&str; 8] = [
     "TZ",
 ];
 
+/// Variables that say which interpreter a shim on `PATH` (pyenv) stands for; scripts do not get them.
+const SHIMS: [&str; 2] = ["PYENV_ROOT", "PYENV_VERSION"];
+
 /// A supervisor and what is known of the kernel under it.
 pub(super) struct Live {
     pub(super) agent: Arc<Agent>,
@@ -63,7 +66,7 @@ impl Live {
                 target,
                 python: &candidate.path,
                 bases: &bases(&options.environment, options.mode, folder),
-                environment: start_environment(built),
+                environment: start_environment(&options.environment, built),
                 folder: Some(folder.to_owned()),
                 transport: options.transport,
                 handler: handler.clone(),
@@ -171,11 +174,14 @@ fn bases(environment: &Environment, mode: Mode, folder: &Path) -> Vec<PathBuf> {
     bases
 }
 
-fn start_environment(built: &Built) -> BTreeMap<OsString, OsString> {
-    built
+fn start_environment(environment: &Environment, built: &Built) -> BTreeMap<OsString, OsString> {
+    let needed = built
         .variables
         .iter()
         .filter(|(name, _)| NEEDED_TO_START.iter().any(|needed| name.as_os_str() == *needed))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect()
+        .map(|(name, value)| (name.clone(), value.clone()));
+    let shims = SHIMS
+        .iter()
+        .filter_map(|name| Some((OsString::from(name), environment.filled(name)?.to_owned())));
+    needed.chain(shims).collect()
 }

@@ -14,6 +14,7 @@ use crate::{Case, cases};
 pub(crate) const CASES: &[Case] = cases![
     environments_go_before_path,
     path_is_searched_by_name_and_what_is_broken_is_skipped,
+    a_shim_is_told_which_interpreter_is_meant,
     only_old_ones_is_an_error_that_names_them,
     a_configured_python_is_the_only_one,
     strict_mode_takes_the_configured_one_and_a_folder_of_its_own,
@@ -100,6 +101,30 @@ fn path_is_searched_by_name_and_what_is_broken_is_skipped(rig: &Rig) {
         });
         assert!(skipped, "{name}: {output:?}");
     }
+}
+
+/// A program on `PATH` that stands for an interpreter, as pyenv's shims do.
+fn a_shim_is_told_which_interpreter_is_meant(rig: &Rig) {
+    let bin = rig.scratch().join("shims");
+    program(
+        &bin.join("python3"),
+        &format!(
+            "#!/bin/sh\n[ \"$PYENV_VERSION\" = meant ] || exit 9\nexec '{}' \"$@\"\n",
+            python().display()
+        ),
+    );
+    let code = "import os, sys; print(sys.executable, 'PYENV_VERSION' in os.environ)";
+    let output = rig
+        .cli(["run", "-c", code])
+        .without("TALARIA_CODE_EXECUTION_PYTHON")
+        .env("PATH", bin.display().to_string())
+        .env("PYENV_VERSION", "meant")
+        .run();
+    assert_eq!(
+        output.stdout.trim(),
+        format!("{} False", python().display()),
+        "{output:?}"
+    );
 }
 
 /// What pyenv has installed, for tests of versions that a machine seldom has.
