@@ -118,10 +118,10 @@ def make_folder(path: str) -> None:
     """
     for folder in (path.rpartition("/")[0], path):
         try:
+            found = os.lstat(folder)
+        except OSError:
             os.mkdir(folder, 0o700)
             continue
-        except OSError:
-            found = os.lstat(folder)
         if found.st_mode & FILE_TYPE != FOLDER:
             os.unlink(folder)
             os.mkdir(folder, 0o700)

@@ -58,16 +58,22 @@ def unpack(body: bytes) -> Message:
     return body[:1], fields
 
 
-class Channel:
-    """The stream socket to the supervisor."""
+def _lift(fd: int) -> int:
+    """Moves a descriptor above those that scripts close."""
+    try:
+        moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, CHANNEL_FD)
+    except (OSError, ValueError):
+        moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64)
+    os.close(fd)
+    return moved
 
-    def __init__(self, fd: int) -> None:
-        try:
-            moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, CHANNEL_FD)
-        except (OSError, ValueError):
-            moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64)
-        os.close(fd)
-        self._socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, moved)
+
+class Channel:
+    """The stream socket to the supervisor, and the pipe that bears witness of what was begun."""
+
+    def __init__(self, fd: int, witness: int) -> None:
+        self._socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, _lift(fd))
+        self._witness = _lift(witness)
         self._buffer = b""
         self._fds: List[int] = []
 
@@ -99,6 +105,11 @@ class Channel:
                     self._fds.append(int.from_bytes(content[at : at + 4], sys.byteorder))
         self._buffer += data
         return bool(data)
+
+    def begin(self) -> None:
+        """Bears witness that a cell runs from here on: it must not be run again elsewhere."""
+        if os.write(self._witness, b".") != 1:
+            raise OSError("the witness was not heard")
 
     def send(self, kind: bytes, *fields: bytes) -> None:
         """Sends one message."""
@@ -460,9 +471,9 @@ def rest() -> None:
         os.set_inheritable(null, True)
 
 
-def serve(fd: int) -> None:
+def serve(fd: int, witness: int) -> None:
     """Runs the cells that come over the channel, until it ends."""
-    channel = Channel(fd)
+    channel = Channel(fd, witness)
     settle()
     first = channel.receive()
     if first is None:
@@ -479,7 +490,10 @@ def serve(fd: int) -> None:
         if message is None:
             break
         _, fields, pipes = message
-        channel.send(b"B", fields[0])
+        try:
+            channel.begin()
+        except OSError:
+            os._exit(1)  # an earlier cell closed the descriptor; a fresh kernel runs this one
         # They may have arrived on the very numbers that they are to take.
         lifted = [fcntl.fcntl(pipe, fcntl.F_DUPFD_CLOEXEC, 3) for pipe in pipes]
         for number, pipe in zip((1, 2), lifted):
@@ -517,6 +531,6 @@ if "CHANNEL" in globals() or "ONCE" in globals():
     for module in ("kernel", "cell_sources", "surroundings"):
         del sys.modules[module]  # a project may have modules of these names
 if "CHANNEL" in globals():
-    serve(globals()["CHANNEL"])
+    serve(globals()["CHANNEL"], globals()["WITNESS"])
 elif "ONCE" in globals():
     once(globals()["ONCE"])

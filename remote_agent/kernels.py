@@ -44,9 +44,9 @@ _RUN_PROGRAM = (
     b'exec(compile(s,"<talaria kernel>","exec") if type(s) is bytes else s,m.__dict__)'
 )
 _LOADER = (
-    b"import os,sys;sys.path[:]=[p for p in sys.path if p];c=int(sys.argv[1]);"
+    b"import os,sys;sys.path[:]=[p for p in sys.path if p];c,w=map(int,sys.argv[1:]);"
     b'r=lambda n,b=b"":b if len(b)>=n else r(n,b+os.read(c,n-len(b)));p=r(int(r(8)));'
-) + _RUN_PROGRAM % b'"CHANNEL":c'
+) + _RUN_PROGRAM % b'"CHANNEL":c,"WITNESS":w'
 _ONCE_LOADER = (
     b"import sys;sys.path[:]=[p for p in sys.path if p];o=sys.argv[1];p=open(o+'.kernel','rb').read();"
 ) + _RUN_PROGRAM % b'"ONCE":o'
@@ -63,8 +63,6 @@ class Cell:
         self._started = time.monotonic()
         self.deadline: Optional[float] = self._started + timeout
         self.why = b"done"
-        #: Whether its first line may have run.
-        self.begun = False
         self._seconds: Optional[float] = None
 
     def judged(self, why: bytes) -> bool:
@@ -115,18 +113,23 @@ class Kernel:
         self._reader = wire.Reader()
         self._outbox = bytearray()
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        # The kernel leaves a byte here when it begins a cell. Looked at only when it has died: a message
+        # would wake us in the middle of every cell.
+        self._witness, witness = os.pipe()
+        os.set_blocking(self._witness, False)
         quiet = processes.null()
         try:
             self.tree = processes.spawn(
-                [python, b"-c", _LOADER, b"%d" % theirs.fileno()],
+                [python, b"-c", _LOADER, b"%d" % theirs.fileno(), b"%d" % witness],
                 wire.unpack_variables(environment),
                 folder,
                 (quiet, quiet, quiet),
-                keep=(theirs.fileno(),),
+                keep=(theirs.fileno(), witness),
                 apart=_own_folder(session_folder),
             )
         finally:
             theirs.close()
+            os.close(witness)
             os.close(quiet)
         self._channel.setblocking(False)
         loop.watch(self.tree.control.fileno(), self._event)
@@ -139,6 +142,7 @@ class Kernel:
 
     def run(self, cell: Cell, message: List[bytes]) -> None:
         """Hands a cell over: its text, and the writing ends of its pipes."""
+        self._has_begun()  # takes what earlier cells left
         self.cell = cell
         if self._main:
             processes.signal_all([self._main], signal.SIGCONT)  # somebody may have stopped it
@@ -235,8 +239,6 @@ class Kernel:
             self._ready = True
             self.deadline = None
             self._loop.send(b"R", self.generation, *fields)
-        elif kind == b"B" and self.cell is not None:
-            self.cell.begun = True
         elif kind == b"D" and self.cell is not None and fields and fields[0] == self.cell.number:
             cell = self.cell
             if cell.judged(b"done"):
@@ -263,16 +265,25 @@ class Kernel:
                 self._detail = self._detail or b"the process that watched the kernel was killed"
             self._gone()
 
+    def _has_begun(self) -> bool:
+        """Whether the kernel has begun a cell since this was asked last."""
+        try:
+            return bool(os.read(self._witness, 4096))
+        except BlockingIOError:
+            return False
+
     def _gone(self) -> None:
         self._close_channel()
         self._loop.unwatch(self.tree.control.fileno())
         self.tree.control.close()
         self.deadline = None
+        begun = self._has_begun()
+        os.close(self._witness)
         cell, self.cell = self.cell, None
         self._when_gone(self)
         if cell is not None:
             cell.judged(b"gone")
-            if cell.why == b"gone" and not cell.begun:
+            if cell.why == b"gone" and not begun:
                 cell.why = b"unbegun"
             cell.finish(self._status, self._detail, [])
         elif not self._ready:

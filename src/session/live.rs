@@ -17,6 +17,7 @@ use crate::interpreter::{Candidate, Rejected, candidates};
 use crate::kernel::{Agent, KernelInfo};
 use crate::link::{CallHandler, KernelStart};
 use crate::socket_rpc::{SocketLink, Start, StartError};
+use crate::tools::{ToolHost, ToolSpec};
 
 /// Variables that an interpreter may need to start at all.
 const NEEDED_TO_START: [&str; 8] = [
@@ -47,8 +48,29 @@ pub(super) struct LiveKernel {
     pub(super) info: KernelInfo,
     /// Cells that it has run.
     pub(super) count: u64,
-    /// The source of `hermes_tools` that it has.
-    pub(super) stub: String,
+    /// What its `hermes_tools` was made from.
+    pub(super) offer: Offer,
+}
+
+/// The tools that a stub shows. Held on to, so that another host is never taken for this one.
+pub(super) struct Offer {
+    host: Arc<dyn ToolHost>,
+    names: Vec<String>,
+}
+
+impl Offer {
+    pub(super) fn new(host: &Arc<dyn ToolHost>, specs: &[&ToolSpec]) -> Self {
+        Self {
+            host: host.clone(),
+            names: specs.iter().map(|spec| spec.name.clone()).collect(),
+        }
+    }
+}
+
+impl PartialEq for Offer {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.host, &other.host) && self.names == other.names
+    }
 }
 
 impl Live {

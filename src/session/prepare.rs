@@ -10,7 +10,7 @@ use tracing::debug;
 use super::cell::Cell;
 use super::error::SessionError;
 use super::handle::{Inner, Prepared, State, phase};
-use super::live::{Live, LiveKernel};
+use super::live::{Live, LiveKernel, Offer};
 use crate::config::Mode;
 use crate::kernel::AgentError;
 use crate::outcome::Phases;
@@ -138,11 +138,13 @@ impl Inner {
         self.build_environment(state)?;
         let folder = self.workspace.working_directory();
         let Some(live) = &mut state.live else { return Ok(()) };
-        let stub = stub_source(&self.allowed(cell), live.agent.link().token());
+        let specs = self.allowed(cell);
+        let offer = Offer::new(self.host(cell), &specs);
+        let stub = stub_source(&specs, live.agent.link().token());
         let start = live.start_of_kernel(&folder, &state.built, &stub);
         match live.agent.start_kernel(start).await {
             Ok(info) => {
-                live.kernel = Some(LiveKernel { info, count: 0, stub });
+                live.kernel = Some(LiveKernel { info, count: 0, offer });
                 Ok(())
             }
             Err(AgentError::KernelStart(reason)) => {

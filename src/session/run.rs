@@ -10,6 +10,7 @@ use super::authority::Authority;
 use super::cell::Cell;
 use super::handle::{Inner, Prepared, State, Unbegun};
 use super::hints;
+use super::live::Offer;
 use super::options::spill_folder;
 use super::report::{self, Facts, Verdict};
 use crate::link::message::CellResult;
@@ -39,7 +40,12 @@ impl Inner {
         let limits = self.options.limits.with(&cell.limits);
         let specs = self.allowed(cell);
         let agent = live.agent.clone();
-        let stub = stub_source(&specs, agent.link().token());
+        let offer = Offer::new(self.host(cell), &specs);
+        // Made only where it differs from what the kernel has.
+        let stub = match &live.kernel {
+            Some(kernel) if kernel.offer == offer => None,
+            _ => Some(stub_source(&specs, agent.link().token())),
+        };
         let number = agent.next_cell();
         let run = RunCell {
             cell: number,
@@ -49,10 +55,7 @@ impl Inner {
             name: cell.file_name(number),
             arguments: cell.arguments.clone(),
             from_file: matches!(cell.source, super::CellSource::File(_)),
-            stub: match &live.kernel {
-                Some(kernel) if kernel.stub == stub => None,
-                _ => Some(stub.clone()),
-            },
+            stub: stub.clone(),
             source: cell.source.bytes().to_vec(),
             standalone: live.kernel.is_none(),
         };
@@ -62,7 +65,7 @@ impl Inner {
         };
         if live.kernel.is_none() {
             let folder = self.workspace.working_directory();
-            let start = live.start_of_kernel(&folder, &state.built, &stub);
+            let start = live.start_of_kernel(&folder, &state.built, stub.as_deref().unwrap_or_default());
             if let Err(error) = agent.prepare_standalone(start) {
                 return Ok(report::refused(&self.options.target, phases, error.to_string()));
             }
@@ -97,7 +100,7 @@ impl Inner {
         self.gate.shut();
 
         if let Some(kernel) = &mut live.kernel {
-            kernel.stub = stub;
+            kernel.offer = offer;
             kernel.count += 1;
         }
         let keeps_state = live.kernel.is_some();

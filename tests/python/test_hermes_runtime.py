@@ -115,9 +115,13 @@ class Rig:
             text=True,
             timeout=60,
             check=False,
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": path, "HERMES_RPC_CELL": "7"}
-            | {"HERMES_RPC_SOCKET": self.address}
-            | env,
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": path,
+                "HERMES_RPC_CELL": "7",
+                "HERMES_RPC_SOCKET": self.address,
+                **env,
+            },
         )
         assert done.returncode == 0, done.stderr
         assert not done.stderr, done.stderr
