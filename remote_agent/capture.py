@@ -9,7 +9,7 @@ import termios
 
 TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
-    from typing import Callable
+    from typing import Callable, List, Tuple
 
     from event_loop import Loop
 
@@ -17,6 +17,18 @@ if TYPE_CHECKING:
 CHUNK = 1 << 16
 #: Bytes of the tail that are kept beyond the cap.
 TAIL = 1 << 16
+
+
+_spare: List[Tuple[int, int]] = []
+
+
+def prepare(pipes: int) -> None:
+    """Has pipes at hand: made while nobody waits, for the next cell."""
+    while len(_spare) < pipes:
+        read, write = os.pipe()
+        # `Capture.finish` may have taken what a poll had announced.
+        os.set_blocking(read, False)
+        _spare.append((read, write))
 
 
 class Capture:
@@ -29,9 +41,8 @@ class Capture:
         self._forward = forward
         self._tail = bytearray()
         self._over = False
-        self._read, self.write_end = os.pipe()
-        # `finish` may have taken what a poll had announced.
-        os.set_blocking(self._read, False)
+        prepare(1)
+        self._read, self.write_end = _spare.pop()
         loop.watch(self._read, self._readable, bulk=True)
 
     def close_write_end(self) -> None:

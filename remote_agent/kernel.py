@@ -219,7 +219,6 @@ class Kernel:
 
     def run(self, message: List[bytes]) -> Result:
         """Runs one cell."""
-        self._builtins.repair()
         number, name, arguments, kind, stub_source, source = message
         result = Result()
         path = self._begin(int(number), os.fsdecode(name), source, stub_source)
@@ -242,9 +241,10 @@ class Kernel:
         self._end()
         return result
 
-    def _begin(self, number: int, name: str, source: bytes, stub_source: bytes) -> str:
-        self._streams.restore()
+    def tidy(self) -> None:
+        """Puts right what a cell has changed. Done when it has ended: the next one is not to wait for it."""
         self._signals.restore()
+        self._streams.restore()
         for key, module in self._modules.items():
             if key not in sys.modules:
                 sys.modules[key] = module
@@ -256,13 +256,6 @@ class Kernel:
         sys.excepthook = self._excepthook
         sys.displayhook = self._displayhook
         self._restore_folder()
-        if stub_source:
-            self._replace_tools(stub_source)
-        try:
-            os.lstat(self._library + "/hermes_tools.py")
-        except OSError:
-            self._write_stub()
-        sys.modules["hermes_tools"] = self._stub
         names = self._stub.__dict__
         for name_there, value in self._stub_names.items():
             if name_there not in names or (callable(value) and names[name_there] is not value):
@@ -270,9 +263,19 @@ class Kernel:
         if self._library not in sys.path:
             sys.path.insert(0, self._library)
         os.environ.update(self._link)
-        os.environ["HERMES_RPC_CELL"] = str(number)
         if self._library not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
             os.environ["PYTHONPATH"] = self._python_path
+        try:
+            os.lstat(self._library + "/hermes_tools.py")
+        except OSError:
+            self._write_stub()
+
+    def _begin(self, number: int, name: str, source: bytes, stub_source: bytes) -> str:
+        self._streams.restore()  # a thread of an earlier cell may have replaced them since
+        sys.modules["hermes_tools"] = self._stub
+        if stub_source:
+            self._replace_tools(stub_source)
+        os.environ["HERMES_RPC_CELL"] = str(number)
         self._stub.__dict__["_enter_cell"](number)
         return self._sources.add(name, source)
 
@@ -471,6 +474,17 @@ def rest() -> None:
         os.set_inheritable(null, True)
 
 
+def settle_down(kernel: Kernel) -> None:
+    """Between cells; what a cell left to interrupt it (a timer, a signal handler) goes first."""
+    for _ in range(10):
+        try:
+            kernel.tidy()
+            rest()
+            return
+        except BaseException:
+            pass  # raised by such a handler
+
+
 def serve(fd: int, witness: int) -> None:
     """Runs the cells that come over the channel, until it ends."""
     channel = Channel(fd, witness)
@@ -506,7 +520,7 @@ def serve(fd: int, witness: int) -> None:
         except OSError:
             kernel.say("the script closed the descriptor that its kernel is served through; the kernel ends\n")
             os._exit(1)
-        rest()
+        settle_down(kernel)
     leave(0)
 
 

@@ -10,7 +10,7 @@ import time
 
 import processes
 import wire
-from capture import Capture
+from capture import Capture, prepare
 from jobs import write_private
 
 TYPE_CHECKING = False  # see `processes`
@@ -92,6 +92,10 @@ class Cell:
             self.err.tail(),
             *result,
         )
+        try:
+            prepare(2)
+        except OSError:
+            pass  # out of descriptors: the next cell says so
 
 
 class Kernel:

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::sync::{Mutex, mpsc};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::calls::CallServer;
 use super::endpoint::{Endpoint, Transport};
+use super::outgoing::Outgoing;
 use crate::backends::{BackendError, Command, Process, ProcessEnd, Target};
 use crate::bundle::{self, MARKER};
 use crate::link::{CallHandler, Link, LinkCommand, LinkError, LinkEvent};
@@ -69,7 +70,7 @@ pub enum StartError {
 
 /// The link of the local target.
 pub struct SocketLink {
-    commands: mpsc::UnboundedSender<Bytes>,
+    commands: Outgoing,
     events: Mutex<Incoming>,
     calls: std::sync::Mutex<CallServer>,
     folder: String,
@@ -101,9 +102,8 @@ impl SocketLink {
             folder: start.folder,
         };
         let mut process = start.target.spawn(command).await?;
-        let (commands, receiver) = mpsc::unbounded_channel();
         let stdin = std::mem::replace(&mut process.stdin, Box::new(tokio::io::sink()));
-        tokio::spawn(write(stdin, receiver));
+        let commands = Outgoing::new(stdin);
         // A dead interpreter shows on its output.
         let bases: Vec<Vec<u8>> = start
             .bases
@@ -177,7 +177,7 @@ impl Drop for SocketLink {
 #[async_trait]
 impl Link for SocketLink {
     fn send(&self, command: LinkCommand) -> Result<(), LinkError> {
-        self.commands.send(command.encode()).map_err(|_| LinkError::Gone)
+        self.commands.send(command.encode())
     }
 
     async fn next(&self) -> Result<LinkEvent, LinkError> {
@@ -269,14 +269,6 @@ fn is_private(folder: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::symlink_metadata(folder)
         .is_ok_and(|found| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw())
-}
-
-async fn write(mut stdin: Box<dyn tokio::io::AsyncWrite + Send + Unpin>, mut commands: mpsc::UnboundedReceiver<Bytes>) {
-    while let Some(command) = commands.recv().await {
-        if stdin.write_all(&command).await.is_err() || stdin.flush().await.is_err() {
-            return; // its end shows on the other stream
-        }
-    }
 }
 
 impl Incoming {

@@ -4,6 +4,7 @@
 mod calls;
 mod control;
 mod endpoint;
+mod outgoing;
 
 pub use control::{SocketLink, Start, StartError};
 pub use endpoint::Transport;
