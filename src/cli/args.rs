@@ -66,7 +66,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) max_tool_calls: Option<u64>,
     /// Tools that scripts may call (all that are enabled, if not given)
-    #[arg(long, value_name = "TOOL,...", value_delimiter = ',')]
+    #[arg(long, value_name = "TOOL,...", value_delimiter = ',', value_parser = tool)]
     pub(crate) allow: Option<Vec<String>>,
     /// Working directory of the session
     #[arg(long, value_name = "DIR")]
@@ -131,6 +131,13 @@ pub(crate) struct ConfigVerb {
 
 fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).map_err(|error| error.to_string())
+}
+
+fn tool(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("a tool's name is empty; write for instance read_file,terminal".to_owned()),
+        name => Ok(name.to_owned()),
+    }
 }
 
 fn mode(text: &str) -> Result<Mode, String> {

@@ -7,7 +7,7 @@ use super::args::{ConfigVerb, Global};
 
 pub(super) fn run(verb: &ConfigVerb, global: &Global, environment: &Environment) -> anyhow::Result<u8> {
     if verb.template {
-        super::print(template());
+        super::print(template())?;
         return Ok(0);
     }
     let config = super::load(global, environment, Flags::default())?;
@@ -28,6 +28,6 @@ pub(super) fn run(verb: &ConfigVerb, global: &Global, environment: &Environment)
     for (key, value, origin) in rows {
         text.push_str(&format!("{key:keys$}  {value:values$}  {origin}\n"));
     }
-    super::print(&text);
+    super::print(&text)?;
     Ok(0)
 }

@@ -45,7 +45,7 @@ pub(super) fn run(verb: &Doctor, global: &Global, environment: &Environment) -> 
         Ok(resolved) => resolved,
         Err(error) => {
             report.fault("target", &error.to_string());
-            return Ok(report.print());
+            return report.print();
         }
     };
     let options =
@@ -54,7 +54,7 @@ pub(super) fn run(verb: &Doctor, global: &Global, environment: &Environment) -> 
     report.line("working directory", &options.cwd.display().to_string());
     withheld(&mut report, &options);
     super::runtime()?.block_on(measure(&mut report, options));
-    Ok(report.print())
+    report.print()
 }
 
 fn withheld(report: &mut Report, options: &SessionOptions) {
@@ -147,8 +147,8 @@ impl Report {
         let _ = writeln!(self.text, "FAIL  {what}: {found}");
     }
 
-    fn print(&self) -> u8 {
-        super::print(&self.text);
-        if self.faults == 0 { 0 } else { exit::BROKER }
+    fn print(&self) -> anyhow::Result<u8> {
+        super::print(&self.text)?;
+        Ok(if self.faults == 0 { 0 } else { exit::BROKER })
     }
 }

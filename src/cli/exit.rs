@@ -6,6 +6,8 @@ use talaria_broker::outcome::{Outcome, Status};
 pub(crate) const USAGE: u8 = 2;
 /// The broker or the target failed; no script is to blame.
 pub(crate) const BROKER: u8 = 125;
+/// Nobody reads the output any more, and scripts were left unrun: as if SIGPIPE had ended us.
+pub(crate) const UNREAD: u8 = 141;
 
 /// The exit code for an outcome.
 pub(crate) fn of_outcome(outcome: &Outcome) -> u8 {

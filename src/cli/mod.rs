@@ -9,7 +9,7 @@ mod run;
 mod schema;
 mod stream;
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use anyhow::Context;
 use clap::Parser;
@@ -25,8 +25,10 @@ pub(crate) fn main(environment: &Environment) -> u8 {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version come this way too, to stdout and with 0.
-            let _ = error.print();
-            return u8::try_from(error.exit_code()).unwrap_or(exit::USAGE);
+            return match quiet_if_unread(error.print()) {
+                Err(unwritten) if !error.use_stderr() => fail(&unwritten, exit::BROKER),
+                _ => u8::try_from(error.exit_code()).unwrap_or(exit::USAGE),
+            };
         }
     };
     if let Err(error) = log(&cli.global, environment) {
@@ -58,13 +60,28 @@ fn fail(error: &anyhow::Error, code: u8) -> u8 {
 
 /// A line on stderr; one that cannot be written is nobody's to read.
 pub(crate) fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// A line on stdout. A reader that has gone ends the verb quietly.
-pub(crate) fn print(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+/// Text on stdout. A reader that has gone ends the verb quietly.
+///
+/// # Errors
+/// The text cannot be written for another reason: whoever needs it must not take it for written.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    quiet_if_unread(write(text))
+}
+
+/// Text on stdout, with everything that prevents it as an error.
+pub(crate) fn write(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush())
+}
+
+fn quiet_if_unread(written: io::Result<()>) -> anyhow::Result<()> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("the output cannot be written"),
+    }
 }
 
 fn log(global: &Global, environment: &Environment) -> anyhow::Result<()> {
@@ -84,7 +101,7 @@ fn log(global: &Global, environment: &Environment) -> anyhow::Result<()> {
     };
     let builder = tracing_subscriber::fmt().with_env_filter(filter);
     match &global.log_file {
-        None => builder.with_writer(std::io::stderr).with_ansi(false).init(),
+        None => builder.with_writer(io::stderr).with_ansi(false).init(),
         Some(path) => {
             use std::os::unix::fs::OpenOptionsExt;
             let file = std::fs::OpenOptions::new()

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{IsTerminal, Read};
+use std::io::{self, IsTerminal, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use talaria_broker::broker::Broker;
 use talaria_broker::config::Flags;
 use talaria_broker::environment::Environment;
@@ -32,12 +32,7 @@ pub(super) fn run(verb: &Run, global: &Global, environment: &Environment) -> any
     let resolved = match config.resolve(&config.target) {
         Ok(resolved) => resolved,
         Err(error) => {
-            return Ok(unreachable(
-                verb,
-                config.target.as_str(),
-                &error.to_string(),
-                cells.len(),
-            ));
+            return unreachable(verb, config.target.as_str(), &error.to_string(), cells.len());
         }
     };
     let mut options =
@@ -122,22 +117,23 @@ fn refuse_credentials(options: &SessionOptions, environment: &Environment) -> an
 }
 
 /// Tells of a target that cannot be opened, once per cell that was asked for.
-fn unreachable(verb: &Run, target: &str, error: &str, cells: usize) -> u8 {
+fn unreachable(verb: &Run, target: &str, error: &str, cells: usize) -> anyhow::Result<u8> {
     if verb.json {
         for _ in 0..if verb.keep_going { cells } else { 1 } {
-            print_json(&Outcome::refused(target, error));
+            super::print(&json_line(&Outcome::refused(target, error))?)?;
         }
     } else {
         say(&format!("error: {error}"));
     }
-    exit::BROKER
+    Ok(exit::BROKER)
 }
 
 async fn run_cells(session: &Session, verb: &Run, cells: Vec<Cell>) -> anyhow::Result<u8> {
     let cancel = Cancel::new();
     let signals = watch_signals(cancel.clone())?;
     let mut code = 0;
-    for mut cell in cells {
+    let mut cells = cells.into_iter();
+    while let Some(mut cell) = cells.next() {
         cell.cancel = cancel.clone();
         let terminal = (!verb.json).then(|| Terminal::new(cancel.clone(), true));
         let animation = terminal.as_ref().map(Terminal::animate);
@@ -148,13 +144,21 @@ async fn run_cells(session: &Session, verb: &Run, cells: Vec<Cell>) -> anyhow::R
         if let Some(animation) = animation {
             animation.abort();
         }
-        match &terminal {
-            None => print_json(&outcome),
-            Some(terminal) if terminal.is_broken() => return Ok(0),
+        let written = match &terminal {
+            None => super::write(&json_line(&outcome)?),
             Some(terminal) => {
                 terminal.clear();
-                tell(&outcome);
+                terminal.written()
             }
+        };
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                return Ok(if cells.len() == 0 { 0 } else { exit::UNREAD });
+            }
+            written => written.context("the output cannot be written")?,
+        }
+        if terminal.is_some() {
+            tell(&outcome);
         }
         if code == 0 {
             code = exit::of_outcome(&outcome);
@@ -189,11 +193,9 @@ fn watch_signals(cancel: Cancel) -> anyhow::Result<tokio::task::JoinHandle<()>> 
     }))
 }
 
-fn print_json(outcome: &Outcome) {
-    match serde_json::to_string(outcome) {
-        Ok(line) => super::print(&format!("{line}\n")),
-        Err(error) => say(&format!("error: the outcome cannot be written as JSON: {error}")),
-    }
+fn json_line(outcome: &Outcome) -> anyhow::Result<String> {
+    let line = serde_json::to_string(outcome).context("the outcome cannot be written as JSON")?;
+    Ok(line + "\n")
 }
 
 /// What a person is told beside the output, which has been shown.

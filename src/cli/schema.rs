@@ -24,6 +24,6 @@ pub(super) fn run(verb: &Schema, global: &Global, environment: &Environment) -> 
             "name": tool.name, "description": tool.doc, "input_schema": tool.schema,
         }),
     };
-    super::print(&format!("{schema:#}\n"));
+    super::print(&format!("{schema:#}\n"))?;
     Ok(0)
 }

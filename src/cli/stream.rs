@@ -1,6 +1,6 @@
 //! Output of a running script on the terminal, and the line that shows that it is still running.
 
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,8 @@ struct State {
     calls: u64,
     drawn: bool,
     at_line_start: bool,
-    broken: bool,
+    /// Why output could not be written, the first time.
+    failure: Option<io::Error>,
 }
 
 impl Terminal {
@@ -35,7 +36,7 @@ impl Terminal {
                 calls: 0,
                 drawn: false,
                 at_line_start: true,
-                broken: false,
+                failure: None,
             }),
             cancel,
             status: status && std::io::stderr().is_terminal(),
@@ -56,9 +57,9 @@ impl Terminal {
         })
     }
 
-    /// Whether the reader of our output has gone.
-    pub(crate) fn is_broken(&self) -> bool {
-        self.lock().broken
+    /// Whether all output was written, once there is no more of it.
+    pub(crate) fn written(&self) -> io::Result<()> {
+        self.lock().failure.take().map_or(Ok(()), Err)
     }
 
     /// Takes the status line away.
@@ -70,7 +71,8 @@ impl Terminal {
         let mut state = self.lock();
         let Some(began) = state.began else { return };
         let elapsed = began.elapsed();
-        if elapsed < QUIET || !state.at_line_start {
+        let stopping = self.cancel.is_cancelled();
+        if !stopping && (elapsed < QUIET || !state.at_line_start) {
             return;
         }
         let calls = match state.calls {
@@ -78,7 +80,15 @@ impl Terminal {
             1 => " · 1 tool call".to_owned(),
             n => format!(" · {n} tool calls"),
         };
-        let line = format!("\r\x1b[K{:.0} s{calls} · Ctrl-C interrupts", elapsed.as_secs_f64());
+        let advice = if stopping {
+            "stopping; a second Ctrl-C kills at once"
+        } else {
+            "Ctrl-C interrupts"
+        };
+        // Output without an end of line is not drawn over.
+        let start = if state.at_line_start { "\r\x1b[K" } else { "\r\n" };
+        let line = format!("{start}{:.0} s{calls} · {advice}", elapsed.as_secs_f64());
+        state.at_line_start = true;
         state.drawn = std::io::stderr().write_all(line.as_bytes()).is_ok();
     }
 
@@ -107,9 +117,11 @@ impl OutputSink for Terminal {
             Stream::Stderr => std::io::stderr().write_all(text.as_bytes()),
         };
         state.at_line_start = text.ends_with('\n');
-        if result.is_err() && !state.broken {
-            state.broken = true;
-            self.cancel.cancel_at_once("nobody reads the output");
+        if let Err(error) = result
+            && state.failure.is_none()
+        {
+            state.failure = Some(error);
+            self.cancel.cancel_at_once("the output cannot be written");
         }
     }
 

@@ -23,7 +23,9 @@ pub(super) fn cancelled_early(target: &str, phases: Phases, reason: &str) -> Out
         status: Status::Interrupted,
         exit_code: Some(130),
         output: interruption(reason),
-        error: Some("the cell was cancelled before it began; nothing ran".to_owned()),
+        error: Some(format!(
+            "the cell was cancelled ({reason}) before it began; nothing ran"
+        )),
         ..refused(target, phases, "")
     }
 }
@@ -90,7 +92,7 @@ pub(super) fn judge(done: &CellDone, timeout: std::time::Duration, cancel_reason
             status: Status::Interrupted,
             exit_code: 130,
             error: Some(format!(
-                "the cell was interrupted and its process ended{}",
+                "the cell was interrupted ({cancel_reason}) and its process ended{}",
                 loss(keeps_state)
             )),
             last_line: Some(interruption(cancel_reason)),

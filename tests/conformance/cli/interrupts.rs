@@ -17,6 +17,7 @@ pub(crate) const CASES: &[Case] = cases![
     signals_that_end_programs_clean_up,
     a_command_of_a_tool_ends_too,
     a_broken_pipe_ends_quietly,
+    a_broken_pipe_with_scripts_left_is_not_success,
 ];
 
 fn nothing_is_left(rig: &Rig) {
@@ -60,6 +61,8 @@ time.sleep(300)";
             .ends_with("[execution interrupted — Ctrl-C]"),
         "{output:?}"
     );
+    let error = outcome["error"].as_str().unwrap();
+    assert!(error.starts_with("the cell was interrupted (Ctrl-C)"), "{error}");
     nothing_is_left(rig);
 }
 
@@ -150,4 +153,21 @@ fn a_broken_pipe_ends_quietly(rig: &Rig) {
         output.stdout.ends_with("\n0\n") && output.stderr.is_empty(),
         "{output:?}"
     );
+}
+
+fn a_broken_pipe_with_scripts_left_is_not_success(rig: &Rig) {
+    let code = "print('y')\nimport time; time.sleep(0.5)\nprint('z' * 100000)";
+    for (json, output_begins) in [("", "y\n"), ("--json", "")] {
+        let reader = if json.is_empty() { "head -n 1" } else { "true" };
+        let output = rig
+            .shell(&format!(
+                "\"$TALARIA\" run {json} -c \"$CODE\" -c \"open('next', 'w')\" | {reader}; echo \"${{PIPESTATUS[0]}}\""
+            ))
+            .env("CODE", code)
+            .run();
+        assert_eq!(output.stdout, format!("{output_begins}141\n"), "{output:?}");
+        assert_eq!(output.stderr, "", "{output:?}");
+        assert!(!rig.work().join("next").exists());
+        nothing_is_left(rig);
+    }
 }

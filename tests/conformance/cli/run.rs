@@ -18,6 +18,8 @@ pub(crate) const CASES: &[Case] = cases![
     flags_say_how_a_session_is_made,
     the_shown_output_is_masked_and_whole,
     logs_go_where_they_are_asked,
+    output_that_cannot_be_written_is_a_failure,
+    names_of_allowed_tools_may_have_blanks_around_them,
 ];
 
 fn exit_codes(rig: &Rig) {
@@ -56,6 +58,8 @@ fn usage_errors_exit_with_2_before_anything_runs(rig: &Rig) {
         (vec!["run", script, "missing.py"], "missing.py"),
         (vec!["run", "--cwd", "/nowhere/at/all", script], "/nowhere/at/all"),
         (vec!["run", "--allow", "terminal,execute_code", script], "execute_code"),
+        (vec!["run", "--allow", "terminal,,read_file", script], "name is empty"),
+        (vec!["run", "--allow", " ", script], "name is empty"),
         (
             vec!["run", "--env", "MODAL_TOKEN_SECRET=x", script],
             "MODAL_TOKEN_SECRET",
@@ -294,4 +298,38 @@ fn logs_go_where_they_are_asked(rig: &Rig) {
         .env("TALARIA_LOG", "talaria=loud=x")
         .run();
     assert_eq!(output.code(), 2, "{output:?}");
+}
+
+fn output_that_cannot_be_written_is_a_failure(rig: &Rig) {
+    for arguments in [
+        "run -c 'print(1)' -c 'open(\"next\", \"w\")'",
+        "run --json -c 'print(1)' -c 'open(\"next\", \"w\")'",
+        "run --json --on nowhere -c 'print(1)'",
+        "config",
+        "config --template",
+        "schema",
+        "doctor",
+        "completions bash",
+        "--help",
+    ] {
+        let output = rig.shell(&format!("\"$TALARIA\" {arguments} > /dev/full")).run();
+        assert_eq!(output.code(), 125, "{arguments}: {output:?}");
+        assert!(
+            output
+                .stderr
+                .contains("error: the output cannot be written: No space left"),
+            "{arguments}: {output:?}"
+        );
+        assert!(!rig.work().join("next").exists(), "{arguments}");
+    }
+}
+
+fn names_of_allowed_tools_may_have_blanks_around_them(rig: &Rig) {
+    let code = "import hermes_tools\nprint(hasattr(hermes_tools, 'terminal'), hasattr(hermes_tools, 'write_file'))";
+    let output = rig.cli(["run", "--allow", "read_file, terminal ", "-c", code]).run();
+    assert_eq!(
+        (output.code(), output.stdout.as_str()),
+        (0, "True False\n"),
+        "{output:?}"
+    );
 }

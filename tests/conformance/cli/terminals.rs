@@ -6,6 +6,7 @@ use crate::{Case, cases};
 pub(crate) const CASES: &[Case] = cases![
     the_status_line_is_for_terminals,
     ctrl_c_on_a_terminal,
+    ctrl_c_says_what_a_second_one_does,
     a_terminal_without_a_script_is_told_what_to_give,
 ];
 
@@ -62,6 +63,22 @@ fn ctrl_c_on_a_terminal(rig: &Rig) {
     let shown = on_a_terminal(rig, &["run", "-c", code], "started", "\u{3}");
     assert!(shown.trim_end().ends_with("exit 130"), "{shown:?}");
     assert!(!shown.contains("Traceback"), "{shown:?}");
+}
+
+fn ctrl_c_says_what_a_second_one_does(rig: &Rig) {
+    for end in ["\\n", ""] {
+        let code = format!(
+            "import signal, time
+signal.signal(signal.SIGTERM, lambda *_: None)
+print('started', end='{end}', flush=True)
+time.sleep(1.5)"
+        );
+        let shown = on_a_terminal(rig, &["run", "-c", &code], "started", "\u{3}");
+        assert!(
+            shown.contains("started") && shown.contains("stopping; a second Ctrl-C kills at once"),
+            "{shown:?}"
+        );
+    }
 }
 
 fn a_terminal_without_a_script_is_told_what_to_give(rig: &Rig) {
