@@ -17,12 +17,13 @@ TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
     import signal
     import socket
+    from types import CodeType
     from typing import Callable, List, Optional, Tuple
 
     from event_loop import Loop
 
-    #: Modules of the kernel in the order of their imports: name and source.
-    Program = List[Tuple[str, bytes]]
+    #: Modules of the kernel in the order of their imports: name, source and compiled code.
+    Program = List[Tuple[str, bytes, CodeType]]
 else:
     import _signal as signal
     import _socket as socket
@@ -187,9 +188,9 @@ class Kernel:
 
     def _send_program(self, program: Program, python: bytes) -> None:
         if _same_interpreter(python):
-            body = marshal.dumps([(name, compile(text, "<talaria kernel>", "exec", 0, True)) for name, text in program])
+            body = marshal.dumps([(name, code) for name, _, code in program])
         else:
-            body = marshal.dumps(program, _MARSHAL_OF_ALL)
+            body = _texts(program)
         self._send(b"%08d" % len(body) + body)
 
     def _send(self, data: bytes) -> None:
@@ -319,7 +320,7 @@ class OneShot:
         self._status = b""
         self._detail = b""
         self._base = session_folder + b"/once-" + cell.number
-        write_private(self._base + b".kernel", marshal.dumps(program, _MARSHAL_OF_ALL))
+        write_private(self._base + b".kernel", _texts(program))
         write_private(
             self._base + b".cell",
             wire.pack(b"B", session_folder, stub, b"", link, folder) + wire.pack(b"C", cell.number, *message),
@@ -398,6 +399,10 @@ def _own_folder(session_folder: bytes) -> bytes:
     folder = session_folder + b"/start"
     processes.make_folder(folder)
     return folder
+
+
+def _texts(program: Program) -> bytes:
+    return marshal.dumps([(name, text) for name, text, _ in program], _MARSHAL_OF_ALL)
 
 
 def _same_interpreter(python: bytes) -> bool:

@@ -4,6 +4,7 @@
 //! that no command line shows it. The layout of the bundle is described in `remote_agent/bootstrap.py`.
 
 use std::ffi::OsString;
+use std::hash::{Hash, Hasher};
 
 /// What the first line of a fit interpreter begins with.
 pub(crate) const MARKER: &str = "talaria-agent ";
@@ -40,11 +41,22 @@ pub(crate) fn arguments() -> Vec<OsString> {
     ["-I", "-S", "-c", ONE_LINE].map(OsString::from).to_vec()
 }
 
-/// What the interpreter reads from its standard input: the session's folder is made as `name` in
-/// the first of `bases` where that works.
+/// The name under which compiled code of these very modules is cached.
 #[must_use]
-pub(crate) fn bundle(name: &str, bases: &[Vec<u8>]) -> Vec<u8> {
-    let mut bundle = format!("{:08}{BOOTSTRAP}{:04}", BOOTSTRAP.len(), MODULES.len()).into_bytes();
+pub(crate) fn cache_name() -> String {
+    let mut hasher = std::hash::DefaultHasher::new();
+    MODULES.hash(&mut hasher);
+    format!("target-side-{:016x}", hasher.finish())
+}
+
+/// What the interpreter reads from its standard input: the session's folder is made as `name` in
+/// the first of `bases` where that works; compiled code is cached under `cache`.
+#[must_use]
+pub(crate) fn bundle(name: &str, bases: &[Vec<u8>], cache: Option<&[u8]>) -> Vec<u8> {
+    let cache = cache.unwrap_or_default();
+    let mut bundle = format!("{:08}{BOOTSTRAP}{:08}", BOOTSTRAP.len(), cache.len()).into_bytes();
+    bundle.extend_from_slice(cache);
+    bundle.extend_from_slice(format!("{:04}", MODULES.len()).as_bytes());
     for (module, source) in MODULES {
         bundle.extend_from_slice(format!("{:04}{module}{:08}{source}", module.len(), source.len()).as_bytes());
     }

@@ -88,6 +88,7 @@ impl Live {
                 target,
                 python: &candidate.path,
                 bases: &bases(&options.environment, options.mode, folder),
+                cache: cache_folder(&options.environment),
                 environment: start_environment(&options.environment, built),
                 folder: Some(folder.to_owned()),
                 transport: options.transport,
@@ -194,6 +195,13 @@ fn bases(environment: &Environment, mode: Mode, folder: &Path) -> Vec<PathBuf> {
     let mut seen = std::collections::HashSet::new();
     bases.retain(|base| seen.insert(base.clone()));
     bases
+}
+
+/// The user's folder for caches of ours; none where there is no home.
+fn cache_folder(environment: &Environment) -> Option<PathBuf> {
+    let cache = environment.filled("XDG_CACHE_HOME").map(PathBuf::from);
+    let folder = cache.or_else(|| Some(environment.home()?.join(".cache")))?;
+    folder.is_absolute().then(|| folder.join("talaria"))
 }
 
 fn start_environment(environment: &Environment, built: &Built) -> BTreeMap<OsString, OsString> {

@@ -36,6 +36,8 @@ pub struct Start<'a> {
     pub python: &'a Path,
     /// Folders in which the session's own may be made, best first.
     pub bases: &'a [PathBuf],
+    /// Where compiled code of the target side may be cached.
+    pub cache: Option<PathBuf>,
     /// Its environment.
     pub environment: BTreeMap<OsString, OsString>,
     /// Where it starts.
@@ -111,7 +113,12 @@ impl SocketLink {
             .map(|base| base.as_os_str().as_encoded_bytes().to_vec())
             .collect();
         let name = format!("talaria-{}", random_hex()?);
-        let _ = commands.send(Bytes::from(bundle::bundle(&name, &bases)));
+        let cache = start.cache.map(|folder| folder.join(bundle::cache_name()));
+        let _ = commands.send(Bytes::from(bundle::bundle(
+            &name,
+            &bases,
+            cache.as_ref().map(|path| path.as_os_str().as_encoded_bytes()),
+        )));
         let mut incoming = Incoming {
             process,
             buffer: BytesMut::with_capacity(1 << 16),
