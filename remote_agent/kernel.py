@@ -255,7 +255,6 @@ class Kernel:
         _setprofile(None)
         sys.excepthook = self._excepthook
         sys.displayhook = self._displayhook
-        self._restore_folder()
         names = self._stub.__dict__
         for name_there, value in self._stub_names.items():
             if name_there not in names or (callable(value) and names[name_there] is not value):
@@ -265,16 +264,18 @@ class Kernel:
         os.environ.update(self._link)
         if self._library not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
             os.environ["PYTHONPATH"] = self._python_path
+
+    def _begin(self, number: int, name: str, source: bytes, stub_source: bytes) -> str:
+        # What may have changed since the last cell ended: by its threads, or from outside.
+        self._streams.restore()
+        self._restore_folder()
+        sys.modules["hermes_tools"] = self._stub
+        if stub_source:
+            self._replace_tools(stub_source)
         try:
             os.lstat(self._library + "/hermes_tools.py")
         except OSError:
             self._write_stub()
-
-    def _begin(self, number: int, name: str, source: bytes, stub_source: bytes) -> str:
-        self._streams.restore()  # a thread of an earlier cell may have replaced them since
-        sys.modules["hermes_tools"] = self._stub
-        if stub_source:
-            self._replace_tools(stub_source)
         os.environ["HERMES_RPC_CELL"] = str(number)
         self._stub.__dict__["_enter_cell"](number)
         return self._sources.add(name, source)
