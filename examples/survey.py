@@ -1,6 +1,7 @@
 """Surveys a source tree: how much of what is in it, and where the long files are.
 
-Some forty tool calls, of which only the summary below comes back. Run it with
+Some forty tool calls, of which only the summary below comes back; a report goes to target/survey.md of
+the tree. Run it with
 
     talaria run examples/survey.py [-- FOLDER]
 """
@@ -18,7 +19,8 @@ BUDGET = 40
 listing = terminal(
     f"cd {shell_quote(folder)} && find . -type f -size -512k"
     " \\( -name '*.rs' -o -name '*.py' -o -name '*.md' -o -name '*.toml' \\)"
-    " -not -path './target/*' -not -path '*/.*' | sort"
+    " -not -path './target/*' -not -path '*/.*'"
+    " -printf '%s %p\\n' | sort -rn | cut -d' ' -f2-"
 )
 if listing["exit_code"] != 0:
     sys.exit(f"the files could not be listed: {listing['output']}")
@@ -50,10 +52,11 @@ report = ["| kind | files | lines |", "| --- | --- | --- |"]
 report += [f"| {kind} | {files[kind]} | {count} |" for kind, count in lines.most_common()]
 written = write_file("target/survey.md", "\n".join(report) + "\n")
 
-print(f"{len(results)} of {len(paths)} files read, {sum(lines.values())} lines")
+print(f"the {len(results)} largest of {len(paths)} files: {sum(lines.values())} lines")
 for kind, count in lines.most_common():
     print(f"  {kind:5} {files[kind]:4} files {count:7} lines")
-print("longest:")
+if results:
+    print("longest:")
 for path, count, comments in sorted(results, key=lambda row: -row[1])[:5]:
     print(f"  {count:6} lines, {comments / max(count, 1):4.0%} comments  {path}")
 print("report:", written.get("resolved_path", written))

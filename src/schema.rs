@@ -57,8 +57,8 @@ fn describe(options: &SessionOptions, enabled: &[&ToolSpec]) -> String {
     } else {
         text.push_str("\nTools, from hermes_tools import …; each returns a dict, with a key `error` when it failed:\n");
         for spec in enabled {
-            let first = spec.doc.lines().next().unwrap_or_default();
-            let _ = writeln!(text, "  {}  # {first}", signature(spec));
+            let doc: Vec<&str> = spec.doc.split_whitespace().collect();
+            let _ = writeln!(text, "  {}\n    {}", signature(spec), doc.join(" "));
         }
     }
     let state = if options.keep_kernel {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::process::Child;
-use tokio_util::sync::CancellationToken;
 
 use super::{Backend, BackendError, Command, Process, ProcessEnd, ProcessWait, Target, Wake};
 
@@ -15,7 +14,7 @@ pub struct Local;
 
 #[async_trait]
 impl Backend for Local {
-    async fn open(&self, _cancel: &CancellationToken) -> Result<Arc<dyn Target>, BackendError> {
+    async fn open(&self) -> Result<Arc<dyn Target>, BackendError> {
         Ok(Arc::new(Self))
     }
 }

@@ -10,28 +10,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_util::sync::CancellationToken;
 
-/// Why a backend could not do what it was asked. The kinds are apart because the broker treats them
-/// differently.
+/// Why a backend could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
-    /// The target cannot be reached now; it may be later.
-    #[error("target {target} cannot be reached: {reason}")]
-    Unreachable {
-        /// The target as the user wrote it.
-        target: String,
-        /// What was seen.
-        reason: String,
-    },
-    /// The target refuses, and will again.
-    #[error("target {target} refuses: {reason}")]
-    Refused {
-        /// The target as the user wrote it.
-        target: String,
-        /// What was seen.
-        reason: String,
-    },
     /// A command could not be started there.
     #[error("{program} cannot be started on {target}: {reason}")]
     Command {
@@ -108,6 +90,6 @@ pub trait Backend: Send + Sync {
     /// Reaches the target.
     ///
     /// # Errors
-    /// When that fails or is cancelled.
-    async fn open(&self, cancel: &CancellationToken) -> Result<Arc<dyn Target>, BackendError>;
+    /// When that fails. The future may be dropped before it is done.
+    async fn open(&self) -> Result<Arc<dyn Target>, BackendError>;
 }

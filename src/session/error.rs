@@ -43,4 +43,9 @@ pub enum SessionError {
     /// The working directory.
     #[error("the working directory {0} does not exist or is no folder; give an existing one")]
     WorkingDirectory(PathBuf),
+    /// The working directory may not be entered.
+    #[error(
+        "the working directory {0} cannot be entered: permission denied; give another one, or the right to enter it"
+    )]
+    WorkingDirectoryClosed(PathBuf),
 }

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::cell::Cell;
@@ -84,7 +83,10 @@ impl Inner {
     fn working_folder(&self, prepared: &mut Prepared) -> Result<PathBuf, SessionError> {
         let folder = self.workspace.working_directory();
         if folder.is_dir() {
-            return Ok(folder);
+            return match rustix::fs::access(&folder, rustix::fs::Access::EXEC_OK) {
+                Ok(()) => Ok(folder),
+                Err(_) => Err(SessionError::WorkingDirectoryClosed(folder)),
+            };
         }
         let first = &self.options.cwd;
         if !first.is_dir() {
@@ -103,7 +105,7 @@ impl Inner {
         let target = match &state.target {
             Some(target) => target.clone(),
             None => {
-                let target = self.options.backend.open(&CancellationToken::new()).await?;
+                let target = self.options.backend.open().await?;
                 state.target.insert(target).clone()
             }
         };

@@ -1,5 +1,6 @@
 //! How things end: cells that will not, places that cannot be written, and the death of the broker.
 
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
@@ -22,6 +23,7 @@ pub(crate) const CASES: &[Case] = cases![
     a_broker_told_to_end,
     a_temporary_folder_of_any_kind,
     a_working_directory_that_goes_away,
+    a_working_directory_that_may_not_be_entered,
     too_few_processes_allowed,
 ];
 
@@ -200,6 +202,25 @@ fn a_working_directory_that_goes_away(rig: &Rig) {
     assert!(outcome.error.unwrap().contains("working directory"));
     std::fs::create_dir(rig.work()).unwrap();
     assert_eq!(session.ok("print(kept)"), "1\n");
+}
+
+/// As another user, for root may enter everything.
+fn a_working_directory_that_may_not_be_entered(rig: &Rig) {
+    let closed = rig.scratch().join("closed");
+    std::fs::create_dir(&closed).unwrap();
+    let cli = |arguments: [&str; 5]| match rig.other_user() {
+        Some(user) => user.cli(rig, arguments).through(user.prefix()),
+        None => rig.cli(arguments),
+    };
+    let folder = closed.to_str().unwrap().to_owned();
+    std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let output = cli(["run", "--cwd", &folder, "-c", "print(1)"]).run();
+    std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o700)).unwrap();
+    assert!(output.stdout.is_empty(), "{output:?}");
+    assert!(
+        output.stderr.contains("cannot be entered") && output.stderr.contains(&folder),
+        "{output:?}"
+    );
 }
 
 /// As another user, so that the limit counts what that user runs and nobody else.
