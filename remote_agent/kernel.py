@@ -369,6 +369,8 @@ class Kernel:
         try:
             if isinstance(error, (ImportError, NameError)):
                 result.missing = str(getattr(error, "name", "") or "")
+            elif isinstance(error, SyntaxError) and (error.filename or "") in self._sources:
+                result.missing = str(error.lineno or "")
             with self._view():
                 import traceback
 

@@ -133,7 +133,7 @@ pub struct CellResult {
     pub code: i32,
     /// The exception's last line, or the text given to `sys.exit`.
     pub error: String,
-    /// The name that an import or name error could not find.
+    /// The name that an import or name error could not find; of a syntax error in the cell, its line.
     pub missing: String,
     /// Whether the last line was an expression with a value.
     pub unprinted: bool,

@@ -1,8 +1,9 @@
 //! What one cell may do: its tool host, its tools, its budget. Given anew with each cell and taken
 //! away when it ends.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -25,6 +26,42 @@ pub(super) struct Authority {
     pub(super) made: AtomicU64,
     pub(super) cancel: CancellationToken,
     pub(super) sink: Option<Arc<dyn OutputSink>>,
+    pub(super) answers: Answers,
+}
+
+/// What the calls of a cell were answered, as far as a hint may need it.
+#[derive(Default)]
+pub(super) struct Answers(Mutex<Seen>);
+
+/// The answers so far.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// The last tool that failed and so had nothing but an `error` to give, and that error.
+    pub(super) failed: Option<(String, String)>,
+    /// The keys of each tool's first result.
+    pub(super) keys: BTreeMap<String, Vec<String>>,
+}
+
+/// Keys of a result that are remembered: a hint lists no more.
+const KEYS_SEEN: usize = 12;
+
+impl Answers {
+    pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remember(&self, tool: &str, answer: &Value) {
+        let Value::Object(answer) = answer else { return };
+        let mut seen = self.seen();
+        if answer.len() == 1
+            && let Some(Value::String(error)) = answer.get("error")
+        {
+            seen.failed = Some((tool.to_owned(), error.clone()));
+        } else if !seen.keys.contains_key(tool) {
+            let keys = answer.keys().take(KEYS_SEEN).cloned().collect();
+            seen.keys.insert(tool.to_owned(), keys);
+        }
+    }
 }
 
 impl Authority {
@@ -116,9 +153,19 @@ impl CallHandler for Gate {
             Ok(authority) => authority,
             Err(refusal) => return json!({ "error": refusal }),
         };
-        if let Err(refusal) = authority.admit(&call) {
-            return json!({ "error": refusal });
-        }
+        let tool = call.tool.clone();
+        let answer = match authority.admit(&call) {
+            Ok(()) => self.answer(&authority, call).await,
+            Err(refusal) => json!({ "error": refusal }),
+        };
+        authority.answers.remember(&tool, &answer);
+        answer
+    }
+}
+
+impl Gate {
+    /// What the host has to say to an admitted call.
+    async fn answer(&self, authority: &Authority, call: IncomingCall) -> Value {
         let context = CallContext {
             cancel: authority.cancel.clone(),
             workspace: self.workspace.clone(),

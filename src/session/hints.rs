@@ -1,16 +1,29 @@
 //! Likely next steps for a model whose script did not do what it meant.
 
+use std::collections::BTreeMap;
+
 use crate::link::message::CellResult;
+use crate::suggest::nearest;
+use crate::tools::{HELPERS, ToolSpec, signature};
+
+/// Characters of a tool's error that a hint repeats.
+const ERROR_SHOWN: usize = 300;
 
 /// What a hint is made from.
 pub(super) struct Facts<'a> {
     pub(super) result: &'a CellResult,
     pub(super) source: &'a str,
     pub(super) python: &'a str,
+    /// The tools of the host.
+    pub(super) specs: &'a [ToolSpec],
     pub(super) allowed: &'a [String],
     /// Tools of the host that this cell may not call.
     pub(super) withheld: &'a [String],
     pub(super) printed: bool,
+    /// The last tool of this cell that failed, and its error with secrets masked.
+    pub(super) failed: Option<(&'a str, &'a str)>,
+    /// The keys of results that this cell got, by tool.
+    pub(super) keys: &'a BTreeMap<String, Vec<String>>,
 }
 
 /// The hint, if one is due.
@@ -34,19 +47,22 @@ pub(super) fn hint(facts: &Facts<'_>) -> Option<String> {
         "ModuleNotFoundError" => module(facts),
         "ImportError" if error.contains("hermes_tools") => Some(tool(facts, &result.missing)),
         "NameError" => name(facts),
-        "SyntaxError" | "IndentationError" => magic(facts.source),
-        kind @ ("AttributeError" | "TypeError" | "KeyError") => treated_as_text(kind, error),
+        "SyntaxError" | "IndentationError" => magic(facts),
+        "KeyError" => treated_as_text("KeyError", error).or_else(|| missing_key(facts, message.trim())),
+        kind @ ("AttributeError" | "TypeError") => wrong_call(facts, message.trim())
+            .or_else(|| treated_as_text(kind, error))
+            .or_else(|| nothing_there(facts, message)),
         _ => None,
     }
 }
 
 fn module(facts: &Facts<'_>) -> Option<String> {
     let name = facts.result.missing.split('.').next().filter(|name| !name.is_empty())?;
-    if name == "hermes_tools" {
-        return None;
+    if let Some(right) = nearest(name, ["hermes_tools"]) {
+        return (name != right).then(|| format!("there is no module {name}; did you mean {right}?"));
     }
     Some(format!(
-        "the module {name} is not installed for {python}; to install it there: terminal(\"{python} -m pip install {name}\")",
+        "the module {name} is not installed for {python}; to install it there: terminal(\"{python} -m pip install {name}\"); a module of the project must lie in the working directory or on PYTHONPATH",
         python = facts.python
     ))
 }
@@ -66,11 +82,20 @@ fn tool(facts: &Facts<'_>, name: &str) -> String {
             list(facts.allowed)
         )
     } else {
+        let advice = match near(facts, name) {
+            Some(right) => format!("; did you mean {right}?"),
+            None => String::new(),
+        };
         format!(
-            "{name} is not available in this cell; tools that it may import from hermes_tools: {}",
+            "{name} is not available in this cell; tools that it may import from hermes_tools: {}{advice}",
             list(facts.allowed)
         )
     }
+}
+
+/// What there is in `hermes_tools` of nearly that name.
+fn near<'a>(facts: &Facts<'a>, name: &str) -> Option<&'a str> {
+    nearest(name, facts.allowed.iter().map(String::as_str).chain(HELPERS))
 }
 
 fn name(facts: &Facts<'_>) -> Option<String> {
@@ -81,28 +106,99 @@ fn name(facts: &Facts<'_>) -> Option<String> {
     } else {
         name
     };
-    if facts.allowed.iter().any(|tool| tool == name) || ["json_parse", "shell_quote", "retry"].contains(&name) {
+    if facts.allowed.iter().any(|tool| tool == name) || HELPERS.contains(&name) {
         Some(format!("import it first: from hermes_tools import {name}"))
     } else if facts.withheld.iter().any(|tool| tool == name) {
         Some(tool(facts, name))
     } else {
-        None
+        near(facts, name)
+            .map(|right| format!("there is no {name}; did you mean {right}? (from hermes_tools import {right})"))
     }
 }
 
-fn magic(source: &str) -> Option<String> {
-    source
-        .lines()
-        .map(str::trim_start)
-        .find(|line| line.starts_with('!') || line.starts_with('%'))
-        .map(|line| {
-            let command = line.trim_start_matches(['!', '%']).trim();
-            format!(
-                "`{}` is notebook syntax, not Python; run it with: from hermes_tools import terminal; print(terminal({})[\"output\"])",
-                line.trim_end(),
-                serde_json::Value::from(command)
-            )
-        })
+/// Magics that set up a notebook: a script has no use for them.
+const NOTEBOOK_ONLY: [&str; 4] = ["matplotlib", "load_ext", "autoreload", "config"];
+
+fn magic(facts: &Facts<'_>) -> Option<String> {
+    let number: usize = facts.result.missing.parse().ok()?;
+    let line = facts.source.lines().nth(number.checked_sub(1)?)?.trim();
+    let command = if line.starts_with(['!', '%']) {
+        line
+    } else {
+        line.split_once("= !")?.1
+    };
+    let command = command.trim_start_matches(['!', '%']).trim();
+    let first = command.split_whitespace().next().unwrap_or_default();
+    if line.starts_with('%') && NOTEBOOK_ONLY.contains(&first) {
+        return Some(format!("`{line}` is for notebooks and has no use here; drop the line"));
+    }
+    Some(format!(
+        "`{line}` is notebook syntax, not Python; run it with: from hermes_tools import terminal; print(terminal({})[\"output\"])",
+        serde_json::Value::from(command)
+    ))
+}
+
+/// A tool called with arguments that it does not take.
+fn wrong_call(facts: &Facts<'_>, message: &str) -> Option<String> {
+    let (name, problem) = message.split_once("() ")?;
+    let is_about_arguments = ["got ", "missing ", "takes "]
+        .iter()
+        .any(|start| problem.starts_with(start));
+    if !is_about_arguments || !facts.allowed.iter().any(|tool| tool == name) {
+        return None;
+    }
+    let spec = facts.specs.iter().find(|spec| spec.name == name)?;
+    Some(format!("the tool is called like this: {}", signature(spec)))
+}
+
+/// What a failed call of this cell has to do with a result that is not as it was expected.
+fn failed(facts: &Facts<'_>) -> Option<String> {
+    let (tool, error) = facts.failed?;
+    let mut shown: String = error.chars().take(ERROR_SHOWN).collect();
+    if shown.len() < error.len() {
+        shown.push('…');
+    }
+    Some(format!(
+        "{tool} failed: {shown} (a failed tool returns only {{\"error\": …}}; look for it first)"
+    ))
+}
+
+/// A key that a dict lacks; `key` is as Python shows it.
+fn missing_key(facts: &Facts<'_>, key: &str) -> Option<String> {
+    let key = key.strip_prefix('\'')?.strip_suffix('\'')?;
+    let is_identifier = key
+        .chars()
+        .all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+        && key.starts_with(|first: char| !first.is_ascii_digit());
+    if !is_identifier {
+        return None;
+    }
+    if key == "error" {
+        let some = facts.keys.values().any(|keys| !keys.iter().any(|known| known == key));
+        return some.then(|| {
+            "a result may have no error when its tool did not fail; ask with result.get(\"error\")".to_owned()
+        });
+    }
+    if let Some(hint) = failed(facts) {
+        return Some(hint);
+    }
+    if facts.keys.is_empty() || facts.keys.values().flatten().any(|known| known == key) {
+        return None;
+    }
+    let results: Vec<String> = facts
+        .keys
+        .iter()
+        .map(|(tool, keys)| format!("{tool}(…) gave {}", list(keys)))
+        .collect();
+    Some(format!(
+        "no tool's result had the key {key}; results are dicts: {}",
+        results.join("; ")
+    ))
+}
+
+/// `None` where a field of a result was expected, as `result.get("content")` of a failed call gives.
+fn nothing_there(facts: &Facts<'_>, message: &str) -> Option<String> {
+    message.contains("NoneType").then(|| failed(facts)).flatten()
 }
 
 /// Methods and operations of strings that a result, which is a dict, does not have.

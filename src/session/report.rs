@@ -184,6 +184,7 @@ pub(super) fn outcome(verdict: Verdict, collected: Collected, masker: &Masker, f
         append_line(&mut output, line);
     }
     let truncation = collected.truncation;
+    let clean = |text: String| crate::output::clean_text(text.as_bytes(), masker);
     Outcome {
         status: verdict.status,
         output,
@@ -195,11 +196,9 @@ pub(super) fn outcome(verdict: Verdict, collected: Collected, masker: &Masker, f
         kernel: Some(facts.kernel),
         stderr,
         phases: facts.phases,
-        error: verdict
-            .error
-            .map(|error| crate::output::clean_text(error.as_bytes(), masker)),
+        error: verdict.error.map(clean),
         notice: facts.notice,
-        hint: facts.hint,
+        hint: facts.hint.map(clean),
         stdout_truncated: truncation.as_ref().map(|_| true),
         stdout_bytes_omitted: truncation.as_ref().map(|cut| cut.bytes_omitted),
         stdout_spill_path: truncation

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use super::authority::Authority;
+use super::authority::{Answers, Authority};
 use super::cell::Cell;
 use super::handle::{Inner, Prepared, State, Unbegun};
 use super::hints;
@@ -16,7 +16,7 @@ use super::report::{self, Facts, Verdict};
 use crate::link::message::CellResult;
 use crate::link::{CellDone, RunCell};
 use crate::outcome::{KernelMode, KernelReport, Outcome, Phases};
-use crate::output::{Collector, Stream};
+use crate::output::{Collector, Masker, Stream, clean_text};
 use crate::tools::stub_source;
 
 /// Bytes of stderr that are carried; an outcome shows far fewer.
@@ -88,6 +88,7 @@ impl Inner {
             made: AtomicU64::new(0),
             cancel: CancellationToken::new(),
             sink: cell.sink.clone(),
+            answers: Answers::default(),
         });
         let spill = spill_folder(&self.options.environment);
         let mut collector = Collector::new((&limits).into(), spill, masker.clone());
@@ -124,8 +125,8 @@ impl Inner {
             }
         }
         let result = done.as_ref().and_then(|done| done.result.as_ref());
-        let hint =
-            result.and_then(|result| self.hint(cell, result, &authority, &python, collected.stdout_bytes_total > 0));
+        let printed = collected.stdout_bytes_total > 0;
+        let hint = result.and_then(|result| self.hint(cell, result, &authority, &python, printed, &masker));
         let count = live.kernel.as_ref().map_or(1, |kernel| kernel.count);
         let facts = Facts {
             target: self.options.target.clone(),
@@ -221,7 +222,13 @@ impl Inner {
         authority: &Authority,
         python: &str,
         printed: bool,
+        masker: &Masker,
     ) -> Option<String> {
+        let seen = authority.answers.seen();
+        let failed = seen
+            .failed
+            .as_ref()
+            .map(|(tool, error)| (tool.as_str(), clean_text(error.as_bytes(), masker)));
         let withheld: Vec<String> = self
             .host(cell)
             .tools()
@@ -233,8 +240,11 @@ impl Inner {
             result,
             source: &cell.source.lossy(),
             python,
+            specs: self.host(cell).tools(),
             allowed: &authority.allowed,
             withheld: &withheld,
+            failed: failed.as_ref().map(|(tool, error)| (*tool, error.as_str())),
+            keys: &seen.keys,
             printed,
         })
     }

@@ -191,6 +191,17 @@ fn withheld_values_are_masked(rig: &Rig) {
     let shown = serde_json::to_string(&outcome).unwrap();
     assert!(!shown.contains(SECRET), "{shown}");
     assert!(outcome.output.contains(" postgres\n"), "{outcome:#?}");
+    // A hint repeats a tool's error, cut short: never within a secret.
+    for blocks in 125..150 {
+        let code = format!(
+            "from hermes_tools import read_file\nread_file('a/' * {blocks} + '{}' + '{}' + '/b' * 200)['content']",
+            &SECRET[..5],
+            &SECRET[5..]
+        );
+        let hint = session.cell(code).hint.unwrap_or_default();
+        assert!(hint.starts_with("read_file failed: "), "{hint}");
+        assert!(!hint.contains(&SECRET[..4]), "{hint}");
+    }
     // What a tool is given and gives back is never altered.
     let code = format!(
         "from hermes_tools import terminal\ns = '{}' + '{}'\nprint(terminal('printf %s ' + s)['output'] == s)",

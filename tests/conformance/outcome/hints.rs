@@ -8,7 +8,11 @@ use crate::{Case, cases};
 pub(crate) const CASES: &[Case] = cases![
     hints_name_the_next_step,
     no_hint_where_none_is_due,
-    a_tool_that_is_not_allowed
+    a_tool_that_is_not_allowed,
+    a_failed_call_is_named_when_its_result_lacks_a_key,
+    names_that_are_nearly_right,
+    a_wrong_call_shows_the_signature,
+    notebook_syntax_is_known_by_its_line,
 ];
 
 fn hints_name_the_next_step(rig: &Rig) {
@@ -82,6 +86,13 @@ fn no_hint_where_none_is_due(rig: &Rig) {
         "print(",
         "def f():\n    x = '''\n!important\n'''\nf()",
         "'a' + 1",
+        "{}['key']",
+        "x = '''\n!important\n'''\nprint(",
+        "eval('!ls')",
+        "None.strip()",
+        "def f(): pass\nf(1)",
+        "from hermes_tools import terminal\nterminal('true')\n{}['two words']",
+        "from hermes_tools import terminal\nterminal('true')\n{}['output']",
     ] {
         let outcome = session.cell(code);
         assert_eq!(outcome.hint, None, "{code}\n{outcome:#?}");
@@ -102,5 +113,89 @@ fn a_tool_that_is_not_allowed(rig: &Rig) {
             "{code}: {hint}"
         );
         assert!(hint.ends_with(": read_file"), "{hint}");
+    }
+}
+
+fn a_failed_call_is_named_when_its_result_lacks_a_key(rig: &Rig) {
+    let session = rig.session();
+    let hint = |code: &str| {
+        let code = format!("from hermes_tools import read_file, terminal\n{code}");
+        session.cell(&code).hint.unwrap_or_default()
+    };
+    for code in [
+        "read_file('nowhere')['content']",
+        "read_file('nowhere')['total_lines']",
+        "terminal('true')\nread_file('nowhere').get('content').strip()",
+        "len(read_file('nowhere').get('content'))",
+        "'a' + read_file('nowhere').get('content')",
+    ] {
+        let hint = hint(code);
+        assert!(
+            hint.starts_with("read_file failed: ") && hint.contains("nowhere") && hint.contains("look for it first"),
+            "{code}: {hint}"
+        );
+    }
+    let refused = hint("read_file('x', offset='y' * 1000)['content']");
+    assert!(
+        refused.starts_with("read_file failed: ") && refused.len() < 500,
+        "{refused}"
+    );
+    let long = hint(&format!("read_file('{}')['content']", "n/".repeat(600)));
+    assert!(long.contains("… (a failed tool") && long.len() < 500, "{long}");
+    let other = hint("terminal('true')['stdout']");
+    assert!(
+        other.contains("stdout") && other.contains("output, exit_code, error"),
+        "{other}"
+    );
+    rig.file("f", "text");
+    assert!(hint("read_file('f')['error']").contains("result.get(\"error\")"));
+    // What an earlier cell did wrong is none of this one's business.
+    assert_eq!(hint("{}['content']"), "");
+}
+
+fn names_that_are_nearly_right(rig: &Rig) {
+    let session = rig.session();
+    for (code, expected) in [
+        ("import hermes_tool", "did you mean hermes_tools?"),
+        ("from hermestools import terminal", "did you mean hermes_tools?"),
+        ("from hermes_tools import terminl", "did you mean terminal?"),
+        (
+            "import hermes_tools\nhermes_tools.raed_file('x')",
+            "did you mean read_file?",
+        ),
+        ("termnal('ls')", "did you mean terminal?"),
+        ("import numpy_of_nowhere", "working directory or on PYTHONPATH"),
+    ] {
+        let hint = session.cell(code).hint.unwrap_or_default();
+        assert!(hint.contains(expected), "{code}: {hint}");
+        assert!(!hint.contains("pip install hermes"), "{code}: {hint}");
+    }
+}
+
+fn a_wrong_call_shows_the_signature(rig: &Rig) {
+    let session = rig.session();
+    for call in [
+        "terminal('ls', cwd='/')",
+        "terminal()",
+        "terminal(1, 2, 3, 4, 5, 6, 7)",
+        "terminal('ls', command='ls')",
+    ] {
+        let hint = session
+            .cell(format!("from hermes_tools import terminal\n{call}"))
+            .hint
+            .unwrap_or_default();
+        assert!(hint.contains("terminal(command: str, timeout: "), "{call}: {hint}");
+    }
+}
+
+fn notebook_syntax_is_known_by_its_line(rig: &Rig) {
+    let session = rig.session();
+    for (code, expected) in [
+        ("x = 1\nfiles = !ls -l", "terminal(\"ls -l\")"),
+        ("text = '''\n!no\n'''\n!yes", "terminal(\"yes\")"),
+        ("%matplotlib inline\nx = 1", "drop the line"),
+    ] {
+        let hint = session.cell(code).hint.unwrap_or_default();
+        assert!(hint.contains(expected), "{code}: {hint}");
     }
 }
