@@ -1,5 +1,6 @@
 //! Which file is read.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::error::ConfigError;
@@ -14,14 +15,20 @@ pub(super) enum Owner {
     Hermes,
 }
 
+/// Which file it is, and what was passed over on the way to it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Located {
+    /// The file to read, if there is one.
+    pub(super) file: Option<(PathBuf, Owner)>,
+    /// Sentences about places that could not be looked at.
+    pub(super) warnings: Vec<String>,
+}
+
 /// The file to read, if there is one.
 ///
 /// # Errors
 /// A file that was asked for by name must be there.
-pub(super) fn locate(
-    explicit: Option<&Path>,
-    environment: &Environment,
-) -> Result<Option<(PathBuf, Owner)>, ConfigError> {
+pub(super) fn locate(explicit: Option<&Path>, environment: &Environment) -> Result<Located, ConfigError> {
     let hermes = hermes_file(environment);
     let asked = explicit.map(|path| ("--config", path)).or_else(|| {
         environment
@@ -38,23 +45,37 @@ pub(super) fn locate(
             (Ok(path), Ok(hermes)) => path == hermes,
             _ => false,
         });
-        return Ok(Some((path, if is_hermes { Owner::Hermes } else { Owner::Talaria })));
+        let owner = if is_hermes { Owner::Hermes } else { Owner::Talaria };
+        return Ok(Located {
+            file: Some((path, owner)),
+            warnings: Vec::new(),
+        });
     }
     let own = own_file(environment).map(|path| (path, Owner::Talaria));
     let hermes = hermes.map(|path| (path, Owner::Hermes));
-    // A dangling link or a file in a closed directory is there all the same: reading it says what is wrong, where
-    // passing it over would silently take other settings.
-    Ok([own, hermes].into_iter().flatten().find(|(path, _)| is_there(path)))
+    Ok(first([own, hermes].into_iter().flatten(), |path| {
+        path.symlink_metadata().map(|_| ())
+    }))
 }
 
-fn is_there(path: &Path) -> bool {
-    match path.symlink_metadata() {
-        Ok(_) => true,
-        Err(error) => !matches!(
-            error.kind(),
-            std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
-        ),
+/// The first file that is there. A dangling link is there all the same: reading it says what is wrong, where passing it
+/// over would silently take other settings. One behind a folder that we may not enter is none of ours, most likely.
+fn first(places: impl Iterator<Item = (PathBuf, Owner)>, look: impl Fn(&Path) -> io::Result<()>) -> Located {
+    let mut located = Located::default();
+    for (path, owner) in places {
+        match look(&path) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => located.warnings.push(format!(
+                "the configuration file {} is passed over: a folder on the way to it may not be entered ({error}); HOME may belong to another user",
+                path.display()
+            )),
+            _ => {
+                located.file = Some((path, owner));
+                break;
+            }
+        }
     }
+    located
 }
 
 fn own_file(environment: &Environment) -> Option<PathBuf> {
@@ -98,7 +119,7 @@ mod tests {
             ("XDG_CONFIG_HOME", text("xdg")),
             ("HERMES_HOME", text("hermes")),
         ]);
-        let found = |environment: &Environment| locate(None, environment).unwrap();
+        let found = |environment: &Environment| locate(None, environment).unwrap().file;
 
         assert_eq!((found(&bare), found(&full)), (None, None));
         place("home/.hermes/config.yaml");
@@ -118,11 +139,11 @@ mod tests {
         place("explicit.yaml");
         let named = Environment::from_iter([("HOME", text("home").as_str()), ("TALARIA_CONFIG", "~/named.yaml")]);
         assert_eq!(found(&named), Some((at("home/named.yaml"), Owner::Talaria)));
-        let explicit = locate(Some(&at("explicit.yaml")), &named).unwrap();
+        let explicit = locate(Some(&at("explicit.yaml")), &named).unwrap().file;
         assert_eq!(explicit, Some((at("explicit.yaml"), Owner::Talaria)));
         symlink(at("hermes/config.yaml"), at("link.yaml")).unwrap();
         assert_eq!(
-            locate(Some(&at("link.yaml")), &full).unwrap(),
+            locate(Some(&at("link.yaml")), &full).unwrap().file,
             Some((at("link.yaml"), Owner::Hermes))
         );
     }
@@ -145,6 +166,38 @@ mod tests {
         fs::create_dir(root.path().join("talaria")).unwrap();
         symlink("/nonexistent", &own).unwrap();
         let environment = Environment::from_iter([("XDG_CONFIG_HOME", root.path())]);
-        assert_eq!(locate(None, &environment).unwrap(), Some((own, Owner::Talaria)));
+        assert_eq!(locate(None, &environment).unwrap().file, Some((own, Owner::Talaria)));
+    }
+
+    #[test]
+    fn a_place_that_is_closed_to_us_is_passed_over_with_a_warning() {
+        let places = || {
+            [
+                ("/closed/own.yaml", Owner::Talaria),
+                ("/open/agent.yaml", Owner::Hermes),
+            ]
+            .into_iter()
+            .map(|(path, owner)| (PathBuf::from(path), owner))
+        };
+        let look = |path: &Path| match path.starts_with("/closed") {
+            true => Err(io::Error::from(io::ErrorKind::PermissionDenied)),
+            false => Ok(()),
+        };
+        let located = first(places(), look);
+        assert_eq!(located.file, Some((PathBuf::from("/open/agent.yaml"), Owner::Hermes)));
+        let [warning] = located.warnings.as_slice() else {
+            panic!("{located:?}")
+        };
+        assert!(
+            warning.contains("/closed/own.yaml") && warning.contains("HOME"),
+            "{warning}"
+        );
+        // What else goes wrong is told by reading the file.
+        let located = first(places(), |_| Err(io::Error::other("broken")));
+        assert_eq!(located.file, Some((PathBuf::from("/closed/own.yaml"), Owner::Talaria)));
+        assert_eq!(
+            first(places(), |_| Err(io::ErrorKind::NotFound.into())),
+            Located::default()
+        );
     }
 }

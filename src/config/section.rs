@@ -85,10 +85,15 @@ impl Reader<'_> {
         if self.is_ours() {
             return Err(ConfigError::UnknownKey { origin, key, advice });
         }
-        self.result.warnings.push(format!(
+        self.warn(format!(
             "{origin}: `{key}` is not supported by talaria and has no effect"
         ));
         Ok(())
+    }
+
+    /// Keeps a sentence for the user about what has no effect.
+    pub(super) fn warn(&mut self, sentence: String) {
+        self.result.warnings.push(sentence);
     }
 
     fn top(&mut self, entry: &Entry) -> Result<(), ConfigError> {

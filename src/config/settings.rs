@@ -10,7 +10,7 @@ use super::error::{ConfigError, Origin};
 use super::file;
 use super::keys::{KEYS, find};
 use super::layers::{Flags, Layers, unknown_variables};
-use super::locate::{Owner, locate};
+use super::locate::{Located, Owner, locate};
 use super::section::{FromFile, settings};
 use super::targets::{ResolvedTarget, TargetOptions, of_backend, parsed};
 use super::value::Value;
@@ -111,7 +111,10 @@ impl Config {
     /// A file that is named and missing, unreadable or no YAML; a key that does not exist; a value that its key does
     /// not take, in whichever layer; a default target that cannot be made out.
     pub fn load(sources: &Sources) -> Result<Self, ConfigError> {
-        let located = locate(sources.file.as_deref(), &sources.environment)?;
+        let Located {
+            file: located,
+            warnings: passed_over,
+        } = locate(sources.file.as_deref(), &sources.environment)?;
         let FromFile {
             values: mut layers,
             targets,
@@ -122,6 +125,7 @@ impl Config {
         };
         layers.add_variables(&sources.environment)?;
         layers.add_flags(&sources.flags)?;
+        warnings.splice(0..0, passed_over);
         warnings.extend(unknown_variables(&sources.environment));
         let (target, target_origin) = default_target(&layers)?;
         let config = Self {

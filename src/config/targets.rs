@@ -73,6 +73,9 @@ impl TargetOptions {
     }
 }
 
+/// Keys of an entry that mean something on this machine.
+const LOCAL_KEYS: [&str; 5] = ["target", "cwd", "python", "mode", "env_passthrough"];
+
 /// Reads one entry of `targets`.
 pub(super) fn read_target(reader: &mut Reader<'_>, entry: &Entry) -> Result<TargetOptions, ConfigError> {
     let name = entry.key.as_str();
@@ -119,6 +122,15 @@ pub(super) fn read_target(reader: &mut Reader<'_>, entry: &Entry) -> Result<Targ
             key,
             problem,
         });
+    }
+    if *target.kind() == TargetKind::Local {
+        for (option, (_, origin)) in &options {
+            if !LOCAL_KEYS.contains(&option.as_str()) {
+                reader.warn(format!(
+                    "{origin}: `{place}.{option}` has no effect, since the target {name} is this machine (`target: {target}`)"
+                ));
+            }
+        }
     }
     Ok(TargetOptions { target, options })
 }
@@ -240,6 +252,27 @@ mod tests {
         ] {
             let message = read(yaml).unwrap_err();
             assert!(words.iter().all(|word| message.contains(word)), "{message}");
+        }
+    }
+
+    #[test]
+    fn options_without_effect_on_this_machine_are_warned_of() {
+        let options = "env: scrubbed\n    transport: polled\n    docker_env: {A: b}\n    cwd: /x\n    python: p\n    \
+                       mode: strict\n    env_passthrough: [X]\n";
+        let read_as = |target: &str| {
+            read(&format!("targets:\n  rig:\n    target: {target}\n    {options}"))
+                .unwrap()
+                .warnings
+        };
+        assert_eq!(read_as("docker:python:3.12"), Vec::<String>::new());
+        let warnings = read_as("local");
+        assert_eq!(warnings.len(), 3, "{warnings:#?}");
+        for (line, key) in [(4, "env"), (5, "transport"), (6, "docker_env")] {
+            let start = format!("c.yaml:{line}: `targets.rig.{key}` has no effect, since the target rig");
+            assert!(
+                warnings.iter().any(|warning| warning.starts_with(&start)),
+                "{warnings:#?}"
+            );
         }
     }
 
