@@ -108,11 +108,7 @@ def _is_full(base: bytes) -> bool:
 
 def _watch(pid: int) -> None:
     """Returns when the supervisor is gone; sees to it that it goes when the broker does."""
-    wake, waker = os.pipe()
-    os.set_blocking(wake, False)
-    os.set_blocking(waker, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    wake = processes.wake_on_child()
     poll = select.poll()
     poll.register(wake, select.POLLIN)
     poll.register(0, 0)  # only "the other end hung up"

@@ -366,11 +366,7 @@ class _Reaper:
         self.deadline: Optional[float] = None
 
     def run(self) -> None:
-        wake, waker = os.pipe()
-        os.set_blocking(wake, False)
-        os.set_blocking(waker, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        wake = wake_on_child()
         poll = select.poll()
         poll.register(wake, select.POLLIN)
         poll.register(self.control, select.POLLIN)
@@ -417,6 +413,16 @@ def _in_group(pid: int, group: int) -> bool:
         return os.getpgid(pid) == group
     except OSError:
         return False
+
+
+def wake_on_child() -> int:
+    """A descriptor that can be read when a child has ended or stopped; see `drain`."""
+    wake, waker = os.pipe()
+    os.set_blocking(wake, False)
+    os.set_blocking(waker, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    return wake
 
 
 def drain(fd: int) -> None:

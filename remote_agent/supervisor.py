@@ -87,11 +87,7 @@ class Supervisor:
         return 0
 
     def _wake_on_child(self) -> None:
-        wake, waker = os.pipe()
-        os.set_blocking(wake, False)
-        os.set_blocking(waker, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        wake = processes.wake_on_child()
         self._loop.watch(wake, lambda: processes.drain(wake))
 
     def _job_ended(self, job: Job) -> None:
