@@ -31,9 +31,13 @@ class Job:
         self._detail = b""
         self._main = 0
         self.ended = False
-        self._capture = Capture(loop, int(cap), self._output)
         self.deadline: Optional[float] = time.monotonic() + float(timeout)
         quiet = processes.null()
+        try:
+            self._capture = Capture(loop, int(cap), self._output)
+        except OSError:
+            os.close(quiet)
+            raise
         try:
             write_private(script_path, script)
             self.tree: Optional[processes.Tree] = processes.spawn(

@@ -231,7 +231,10 @@ class Kernel:
             text = source if kind == b"bytes" else source.decode("utf-8", "replace").lstrip("\ufeff")
             self._execute(text, path, result)
         except SystemExit as leave:
-            self._left(leave, result)
+            try:
+                self._left(leave, result)
+            except BaseException as error:  # a subclass may answer with anything
+                self._raised(error, result)
         except BaseException as error:
             self._raised(error, result)
         if os.getpid() != self._pid:
@@ -251,6 +254,11 @@ class Kernel:
         sys.modules["__main__"] = self._main
         self._main.__dict__["__builtins__"] = builtins
         self._restore_import()
+        if sys.modules.get("faulthandler") is not None:
+            try:
+                sys.modules["faulthandler"].cancel_dump_traceback_later()
+            except BaseException:  # a cell may have put anything in its place
+                pass
         _settrace(None)
         _setprofile(None)
         sys.excepthook = self._excepthook
@@ -508,11 +516,14 @@ def serve(fd: int, witness: int) -> None:
             break
         _, fields, pipes = message
         try:
+            # They may have arrived on the very numbers that they are to take.
+            lifted = [fcntl.fcntl(pipe, fcntl.F_DUPFD_CLOEXEC, 3) for pipe in pipes]
+            if len(lifted) != 2:
+                raise OSError("the pipes of the cell did not arrive")
             channel.begin()
         except OSError:
-            os._exit(1)  # an earlier cell closed the descriptor; a fresh kernel runs this one
-        # They may have arrived on the very numbers that they are to take.
-        lifted = [fcntl.fcntl(pipe, fcntl.F_DUPFD_CLOEXEC, 3) for pipe in pipes]
+            # An earlier cell closed our descriptors, or took all there are: a fresh kernel runs this one.
+            os._exit(1)
         for number, pipe in zip((1, 2), lifted):
             os.dup2(pipe, number)
         for pipe in lifted + [pipe for pipe in pipes if pipe > 2]:

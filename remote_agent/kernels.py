@@ -319,7 +319,7 @@ class OneShot:
         self._main = 0
         self._status = b""
         self._detail = b""
-        self._base = session_folder + b"/once-" + cell.number
+        self._base = session_folder + b"/once/" + cell.number
         write_private(self._base + b".kernel", _texts(program))
         write_private(
             self._base + b".cell",

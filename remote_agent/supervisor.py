@@ -169,9 +169,7 @@ class Supervisor:
             if self._kernel is not None:
                 self._kernel.end()
         elif kind == b"J":
-            self._jobs[fields[0]] = job = Job(self._loop, fields, self._job_ended)
-            if job.ended:
-                del self._jobs[fields[0]]
+            self._start_job(fields)
         elif kind == b"Q":
             if fields[0] in self._jobs:
                 self._jobs[fields[0]].stop()
@@ -179,6 +177,16 @@ class Supervisor:
             self._closing = True
             if self._kernel is not None:
                 self._kernel.end()
+
+    def _start_job(self, fields: List[bytes]) -> None:
+        try:
+            job = Job(self._loop, fields, self._job_ended)
+        except OSError as error:  # out of descriptors or processes
+            detail = str(error).encode("utf-8", "backslashreplace")
+            self._loop.send(b"d", fields[0], b"failed", b"", detail, b"0", b"", b"")
+            return
+        if not job.ended:
+            self._jobs[fields[0]] = job
 
     def _start_kernel(self, fields: List[bytes]) -> None:
         if self._kernel is None:

@@ -43,6 +43,16 @@ pub fn forbid_inspection() {
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
 }
 
+/// Makes a write beyond the limit of file sizes (`ulimit -f`) an error instead of the end of this process.
+pub fn survive_file_size_limit() {
+    // SAFETY: setting a disposition to "ignore" installs no handler. Children are started with the
+    // default again: by Python for itself, by the supervisor for what it starts.
+    #[expect(unsafe_code, reason = "signal dispositions are C's")]
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
+}
+
 /// Overwrites the values in the block that the kernel handed over and that `/proc/PID/environ` shows.
 fn wipe_initial_block() {
     // SAFETY: `environ` points to an array of NUL-terminated strings that ends with a null pointer.

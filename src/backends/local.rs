@@ -54,7 +54,6 @@ impl Target for Local {
 }
 
 /// By a descriptor of the process, so that no other one is meant once it has ended.
-#[cfg(target_os = "linux")]
 fn wake(child: &Child) -> Wake {
     use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
     let pid = child.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
@@ -67,15 +66,15 @@ fn wake(child: &Child) -> Wake {
     })
 }
 
-#[cfg(not(target_os = "linux"))]
-fn wake(_child: &Child) -> Wake {
-    Arc::new(|| ())
-}
-
 struct LocalEnd(Child);
 
 #[async_trait]
 impl ProcessWait for LocalEnd {
+    fn kill(&mut self) {
+        // It may have ended.
+        let _ = self.0.start_kill();
+    }
+
     async fn wait(&mut self) -> ProcessEnd {
         use std::os::unix::process::ExitStatusExt;
         match self.0.wait().await {

@@ -55,6 +55,8 @@ pub enum ProcessEnd {
 pub trait ProcessWait: Send {
     /// Returns when it has ended.
     async fn wait(&mut self) -> ProcessEnd;
+    /// Kills it, if it has not ended. Does not wait.
+    fn kill(&mut self);
 }
 
 /// A process on a target. Its standard streams are open until they are dropped.

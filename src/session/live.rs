@@ -190,7 +190,8 @@ fn bases(environment: &Environment, mode: Mode, folder: &Path) -> Vec<PathBuf> {
         .chain(rest)
         .flatten()
         .chain([folder.to_owned()])
-        .filter(|base| base.is_absolute())
+        // The link's folder is told as text.
+        .filter(|base| base.is_absolute() && base.to_str().is_some())
         .collect();
     let mut seen = std::collections::HashSet::new();
     bases.retain(|base| seen.insert(base.clone()));

@@ -85,7 +85,9 @@ pub struct SocketLink {
     closed: CancellationToken,
 }
 
+/// A process that never got as far as its greeting is killed with this: it may be anything, and hang.
 struct Incoming {
+    begun: bool,
     process: Process,
     buffer: BytesMut,
     ended: bool,
@@ -120,12 +122,17 @@ impl SocketLink {
             cache.as_ref().map(|path| path.as_os_str().as_encoded_bytes()),
         )));
         let mut incoming = Incoming {
+            begun: false,
             process,
             buffer: BytesMut::with_capacity(1 << 16),
             ended: false,
         };
         let (version, python, folders) = match tokio::time::timeout(START_LIMIT, incoming.begin()).await {
-            Ok(begun) => begun?,
+            Ok(begun) => {
+                let begun = begun?;
+                incoming.begun = true;
+                begun
+            }
             Err(_) => {
                 return Err(StartError::Broken(format!(
                     "said nothing for {} s",
@@ -276,6 +283,14 @@ fn is_private(folder: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::symlink_metadata(folder)
         .is_ok_and(|found| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw())
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        if !self.begun {
+            self.process.end.kill();
+        }
+    }
 }
 
 impl Incoming {

@@ -25,6 +25,48 @@ pub struct LocalFiles {
     home: Option<PathBuf>,
 }
 
+/// Places whose meaning depends on who asks: here it would be the broker, not the script.
+const OWN_PLACES: [&str; 6] = [
+    "/dev/fd",
+    "/dev/stdin",
+    "/dev/stdout",
+    "/dev/stderr",
+    "/proc/self",
+    "/proc/thread-self",
+];
+/// Links that a path may lead over, as Linux has it.
+const MAX_LINKS: usize = 40;
+
+/// Refuses a path that leads to descriptors or to the process of the broker.
+fn not_of_the_broker(path: PathBuf) -> Result<PathBuf, WorkspaceError> {
+    let own = format!("/proc/{}", std::process::id());
+    let mut step = path.clone();
+    for _ in 0..MAX_LINKS {
+        // Links among the folders first, so that the last part is looked at where it really lies.
+        if let (Some(parent), Some(name)) = (step.parent(), step.file_name())
+            && let Ok(parent) = parent.canonicalize()
+        {
+            let whole = parent.join(name);
+            if parent.starts_with(&own)
+                || OWN_PLACES.iter().any(|place| whole.starts_with(place))
+                || whole.starts_with(&own)
+            {
+                return Err(WorkspaceError(format!(
+                    "{} means something else to each process and cannot be read or written from here; use Python's own open()",
+                    path.display()
+                )));
+            }
+            match whole.read_link() {
+                Ok(next) => step = parent.join(next),
+                Err(_) => break,
+            }
+        } else {
+            break;
+        }
+    }
+    Ok(path)
+}
+
 impl LocalFiles {
     /// `workdir` must be absolute; `home` is what `~` stands for. Cheap: make one per call when
     /// the working directory moves.
@@ -57,6 +99,7 @@ impl LocalFiles {
             },
             _ => Ok(self.workdir.join(path)),
         }
+        .and_then(not_of_the_broker)
     }
 
     /// Reads one page. A file of any size is read in pieces; pipes and devices are refused.

@@ -202,6 +202,8 @@ fn what_cannot_be_written_says_why_and_changes_nothing(rig: &Rig) {
     rig.file("file", "old");
     std::fs::create_dir(rig.work().join("folder")).unwrap();
     symlink("circle", rig.work().join("circle")).unwrap();
+    symlink("/dev/stdout", rig.work().join("to-stdout")).unwrap();
+    symlink("/dev", rig.work().join("devices")).unwrap();
     let session = rig.session();
     for (path, word) in [
         ("folder", "folder"),
@@ -216,6 +218,10 @@ fn what_cannot_be_written_says_why_and_changes_nothing(rig: &Rig) {
         ("circle", "circle"),
         ("/proc/no-such/file", "/proc"),
         ("/dev/full", "full"),
+        ("/dev/stdout", "each process"),
+        ("/proc/self/fd/1", "each process"),
+        ("to-stdout", "each process"),
+        ("devices/fd/1", "each process"),
         (&format!("sub/{}", "n".repeat(300)), "too long"),
     ] {
         let result = write(&session, path, "new");

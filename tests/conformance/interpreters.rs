@@ -15,6 +15,7 @@ pub(crate) const CASES: &[Case] = cases![
     environments_go_before_path,
     path_is_searched_by_name_and_what_is_broken_is_skipped,
     a_shim_is_told_which_interpreter_is_meant,
+    an_interpreter_that_hangs_is_not_left_behind,
     only_old_ones_is_an_error_that_names_them,
     a_configured_python_is_the_only_one,
     strict_mode_takes_the_configured_one_and_a_folder_of_its_own,
@@ -101,6 +102,30 @@ fn path_is_searched_by_name_and_what_is_broken_is_skipped(rig: &Rig) {
         });
         assert!(skipped, "{name}: {output:?}");
     }
+}
+
+/// It may be anything: what has not said that it is Python is killed when nobody waits for it any more.
+fn an_interpreter_that_hangs_is_not_left_behind(rig: &Rig) {
+    let bin = rig.scratch().join("hanging");
+    program(&bin.join("python3"), "#!/bin/sh\nexec sleep 300\n");
+    let session = rig.session_with(|options| {
+        options.python = None;
+        options.environment = rig.environment([("PATH", bin.to_str().unwrap())]);
+    });
+    let cancel = talaria_broker::session::Cancel::new();
+    let mut cell = talaria_broker::session::Cell::new("print(1)");
+    cell.cancel = cancel.clone();
+    let later = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        cancel.cancel("enough");
+    });
+    let outcome = session.run(cell);
+    later.join().unwrap();
+    assert_eq!(
+        outcome.status,
+        talaria_broker::outcome::Status::Interrupted,
+        "{outcome:#?}"
+    );
 }
 
 /// A program on `PATH` that stands for an interpreter, as pyenv's shims do.

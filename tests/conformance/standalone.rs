@@ -11,6 +11,7 @@ use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
     the_notice_says_that_and_why,
+    an_ordinary_user_needs_no_kernel_either,
     a_kernel_that_cannot_be_spawned_is_done_without,
     nothing_is_kept_but_files_and_the_working_directory,
     tools_and_their_budget_work,
@@ -41,6 +42,20 @@ fn the_notice_says_that_and_why(rig: &Rig) {
             "{notice}"
         );
     }
+}
+
+/// Where the session's folder lies in one of root's, as /tmp is.
+fn an_ordinary_user_needs_no_kernel_either(rig: &Rig) {
+    let arguments = ["run", "-c", "print(6 * 7)"];
+    let cli = match rig.other_user() {
+        Some(user) => user.cli(rig, arguments).through(user.prefix()),
+        None => rig.cli(arguments),
+    };
+    let output = cli
+        .env("TMPDIR", "/tmp")
+        .env("TALARIA_CODE_EXECUTION_KERNEL", "off")
+        .run();
+    assert_eq!(output.stdout, "42\n", "{output:?}");
 }
 
 /// An interpreter in which kernels do not start.

@@ -8,6 +8,9 @@ use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
     descriptors_that_are_closed,
+    descriptors_that_are_used_up,
+    an_exit_whose_code_raises,
+    a_dump_that_is_still_to_come,
     modules_that_are_emptied,
     variables_that_are_cleared,
     builtins_that_are_replaced,
@@ -68,6 +71,33 @@ fn descriptors_that_are_closed(rig: &Rig) {
     keeps_state(rig, "import os\nos.closerange(3, 256)");
     survives(rig, "import os\nos.closerange(3, 65536)");
     survives(rig, "import os\nos.closerange(0, 65536)");
+}
+
+fn descriptors_that_are_used_up(rig: &Rig) {
+    let code = "import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+held = []
+try:
+    while True: held.append(open('/dev/null'))
+except OSError: pass";
+    survives(rig, code);
+}
+
+fn an_exit_whose_code_raises(rig: &Rig) {
+    let session = session(rig);
+    let code = "class Odd(SystemExit):
+    @property
+    def code(self): raise ValueError('no code')
+raise Odd";
+    let outcome = session.cell(code);
+    assert!(!outcome.kernel.as_ref().unwrap().state_lost, "{outcome:#?}");
+    assert_eq!(outcome.exit_code, Some(1), "{outcome:#?}");
+}
+
+fn a_dump_that_is_still_to_come(rig: &Rig) {
+    let session = session(rig);
+    session.ok("import faulthandler\nfaulthandler.dump_traceback_later(0.4, exit=True)");
+    assert_eq!(session.ok("import time\ntime.sleep(0.8)\nprint(kept)"), "state\n");
 }
 
 fn modules_that_are_emptied(rig: &Rig) {
