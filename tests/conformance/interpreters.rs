@@ -107,7 +107,7 @@ fn path_is_searched_by_name_and_what_is_broken_is_skipped(rig: &Rig) {
 /// It may be anything: what has not said that it is Python is killed when nobody waits for it any more.
 fn an_interpreter_that_hangs_is_not_left_behind(rig: &Rig) {
     let bin = rig.scratch().join("hanging");
-    program(&bin.join("python3"), "#!/bin/sh\nexec sleep 300\n");
+    program(&bin.join("python3"), "#!/bin/sh\nexec /bin/sleep 300\n");
     let session = rig.session_with(|options| {
         options.python = None;
         options.environment = rig.environment([("PATH", bin.to_str().unwrap())]);
