@@ -60,10 +60,13 @@ def unpack(body: bytes) -> Message:
 
 def _lift(fd: int) -> int:
     """Moves a descriptor above those that scripts close."""
-    try:
-        moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, CHANNEL_FD)
-    except (OSError, ValueError):
-        moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64)
+    for lowest in (CHANNEL_FD, 64, 3):  # as high as the limit of descriptors lets it
+        try:
+            moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, lowest)
+            break
+        except (OSError, ValueError):
+            if lowest == 3:
+                raise
     os.close(fd)
     return moved
 

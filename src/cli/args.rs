@@ -89,7 +89,7 @@ pub(crate) struct Run {
     /// Scripts to run; - is standard input
     #[arg(value_name = "SCRIPT")]
     pub(crate) scripts: Vec<PathBuf>,
-    /// Arguments of the scripts: their sys.argv[1:]
+    /// Arguments of the scripts, as sys.argv shows them
     #[arg(last = true, value_name = "ARGS")]
     pub(crate) arguments: Vec<OsString>,
 }

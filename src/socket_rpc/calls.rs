@@ -3,6 +3,7 @@
 //! Request: 4-byte big-endian length, then the JSON array `[token, cell, tool, arguments]`. Answer:
 //! 4-byte big-endian length, then a JSON value. The other half is `remote_agent/hermes_runtime.py`.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ use crate::link::{CallHandler, IncomingCall};
 const LARGE_REQUEST: usize = 1 << 20;
 /// Time without a byte after which a large request no longer keeps the others waiting.
 const STALLED: Duration = Duration::from_secs(2);
+/// Time between two attempts to accept when that fails.
+const RETRY: Duration = Duration::from_millis(50);
 
 /// Accepts connections until it is dropped.
 pub(super) struct CallServer {
@@ -50,6 +53,7 @@ impl Drop for CallServer {
 
 async fn accept(endpoint: Arc<Endpoint>, token: Arc<str>, handler: Arc<dyn CallHandler>, closed: CancellationToken) {
     let large = Arc::new(Semaphore::new(1));
+    let mut reserve = File::open("/dev/null").ok();
     loop {
         match endpoint.accept().await {
             Ok(stream) => {
@@ -69,11 +73,29 @@ async fn accept(endpoint: Arc<Endpoint>, token: Arc<str>, handler: Arc<dyn CallH
                 });
             }
             Err(error) => {
-                // Out of descriptors, most likely: those in use will be free again.
-                warn!(%error, "a script's connection could not be accepted");
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                if reserve.is_some() {
+                    warn!(%error, "a script's connection could not be accepted; its call is refused");
+                }
+                refuse_one(&endpoint, reserve.take()).await;
+                reserve = File::open("/dev/null").ok();
             }
         }
+    }
+}
+
+/// Answers one caller with the descriptor that was kept back for this, so that it does not wait for
+/// as long as others hold theirs.
+async fn refuse_one(endpoint: &Endpoint, reserve: Option<File>) {
+    drop(reserve);
+    let Ok(Ok(mut stream)) = tokio::time::timeout(RETRY, endpoint.accept()).await else {
+        return tokio::time::sleep(RETRY).await;
+    };
+    let mut call = [0_u8; 4096];
+    // What it says does not matter, but it must have said it before it is answered.
+    let _ = tokio::time::timeout(4 * RETRY, stream.read(&mut call)).await;
+    let refusal = json!({"error": "the broker has no file descriptor left for another connection and did not run the call; make fewer calls side by side, or raise the broker's limit (ulimit -n)"});
+    if let Err(error) = write(&mut stream, &refusal).await {
+        debug!(%error, "a refused caller had gone");
     }
 }
 

@@ -13,6 +13,7 @@ pub(crate) const CASES: &[Case] = cases![
     callers_that_stand_still_hold_up_nobody,
     connections_that_break_do_no_harm,
     many_connections_are_served,
+    a_broker_out_of_descriptors_answers_all_the_same,
     the_socket_is_private,
     a_call_to_a_session_that_is_gone_raises,
 ];
@@ -170,6 +171,26 @@ print(echo("on"))
                 .all(|call| call["value"].as_str().unwrap().len() != 50_000)
         );
     }
+}
+
+/// Each call is answered, by the tool or by a word about what is missing; none waits for the timeout.
+fn a_broker_out_of_descriptors_answers_all_the_same(rig: &Rig) {
+    rig.file(
+        "calls.py",
+        "import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+from concurrent.futures import ThreadPoolExecutor
+from hermes_tools import terminal
+with ThreadPoolExecutor(24) as pool:
+    answers = list(pool.map(lambda i: terminal('sleep 0.3'), range(24)))
+done = [a for a in answers if a.get('exit_code') == 0]
+refused = [a for a in answers if 'descriptor' in str(a.get('error')) or 'open files' in str(a.get('error'))]
+print(len(done) + len(refused), bool(done), bool(refused))",
+    );
+    let output = rig
+        .shell("ulimit -S -n 40; exec \"$TALARIA\" run --timeout 20s calls.py")
+        .run();
+    assert_eq!(output.stdout, "24 True True\n", "{output:?}");
 }
 
 fn many_connections_are_served(rig: &Rig) {
