@@ -20,7 +20,7 @@ const FLOORS: &[&[&str]] = &[
     ],
     &["backends"],
     &["link"],
-    &["socket_rpc"],
+    &["socket_rpc", "file_rpc"],
     &["kernel"],
     &["tools"],
     &["session"],

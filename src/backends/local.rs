@@ -6,7 +6,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::process::Child;
 
-use super::{Backend, BackendError, Command, Process, ProcessEnd, ProcessWait, Target, Wake};
+use super::{
+    Backend, BackendError, Capabilities, Command, Process, ProcessEnd, ProcessWait, Progress, Target, TargetState, Wake,
+};
 
 /// The backend of the target `local`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,13 +16,31 @@ pub struct Local;
 
 #[async_trait]
 impl Backend for Local {
-    async fn open(&self) -> Result<Arc<dyn Target>, BackendError> {
+    async fn open(&self, _: &dyn Progress) -> Result<Arc<dyn Target>, BackendError> {
         Ok(Arc::new(Self))
     }
 }
 
 #[async_trait]
 impl Target for Local {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            is_here: true,
+            has_streams: true,
+            window: u32::MAX,
+        }
+    }
+
+    async fn state(&self) -> TargetState {
+        TargetState::Running {
+            incarnation: String::new(),
+        }
+    }
+
+    async fn close(&self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
     async fn spawn(&self, command: Command) -> Result<Process, BackendError> {
         let failed = |reason: String| BackendError::Command {
             target: "local".to_owned(),

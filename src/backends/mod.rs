@@ -11,9 +11,49 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Why a backend could not do what it was asked.
-#[derive(Debug, thiserror::Error)]
+/// Why a backend could not do what it was asked. Each is a sentence with what to do.
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum BackendError {
+    /// The target does not answer now; it may later.
+    #[error("{target} cannot be reached: {reason}; {advice}")]
+    Unreachable {
+        /// The target as the user wrote it.
+        target: String,
+        /// What was seen.
+        reason: String,
+        /// What to do.
+        advice: String,
+    },
+    /// The target has ended and will not come back.
+    #[error("{target} is gone: {reason}; {advice}")]
+    Gone {
+        /// The target as the user wrote it.
+        target: String,
+        /// How it ended.
+        reason: String,
+        /// What to do.
+        advice: String,
+    },
+    /// The target, or whoever owns it, does not let us.
+    #[error("{target} cannot be used: {reason}; {advice}")]
+    Refused {
+        /// The target as the user wrote it.
+        target: String,
+        /// What was seen.
+        reason: String,
+        /// What to do.
+        advice: String,
+    },
+    /// There is no such program there, or it cannot be executed. Another one may be there.
+    #[error("there is no {program} on {target}: {reason}")]
+    NoProgram {
+        /// The target as the user wrote it.
+        target: String,
+        /// The program.
+        program: String,
+        /// What was seen.
+        reason: String,
+    },
     /// A command could not be started there.
     #[error("{program} cannot be started on {target}: {reason}")]
     Command {
@@ -33,9 +73,10 @@ pub struct Command {
     pub program: OsString,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// Its whole environment.
+    /// On this machine its whole environment, elsewhere what it gets beside the target's own. Never a secret: a target
+    /// may pass it on a command line.
     pub environment: BTreeMap<OsString, OsString>,
-    /// Where it starts.
+    /// Where it starts; the target's own choice when `None`.
     pub folder: Option<PathBuf>,
 }
 
@@ -76,14 +117,80 @@ pub struct Process {
 /// Lets a process go on that was stopped. Does nothing where that cannot be, or when it has ended.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
+/// What a target can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Its processes, files and sockets are this machine's and this user's.
+    pub is_here: bool,
+    /// A process may live long, with its standard streams open.
+    pub has_streams: bool,
+    /// Bytes of a process's output that may wait unread without harm to anybody else there.
+    pub window: u32,
+}
+
+/// What became of a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetState {
+    /// It runs. The incarnation changes when it was started anew and its processes are gone.
+    Running {
+        /// Start time, boot id or their like; empty where nothing is known.
+        incarnation: String,
+    },
+    /// It stands still and may go on.
+    Paused,
+    /// It has ended: how, and what to do.
+    Gone(String),
+    /// It does not answer: what was seen.
+    Unreachable(String),
+}
+
 /// A place where processes start: this host, a container, an SSH session, a sandbox.
 #[async_trait]
 pub trait Target: Send + Sync {
+    /// What it can do. Constant over its life.
+    fn capabilities(&self) -> Capabilities;
+
     /// Starts a process.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// When it cannot be started: [`BackendError::NoProgram`] where another program may do. A program that is missing
+    /// may also show in the end of the process (exit codes 126 and 127).
     async fn spawn(&self, command: Command) -> Result<Process, BackendError>;
+
+    /// What became of it. Bounded in time (seconds).
+    async fn state(&self) -> TargetState;
+
+    /// Gives back what was made for it, and nothing else. Called once, when nobody needs it any more.
+    ///
+    /// # Errors
+    /// When something may be left behind: what, and how to remove it.
+    async fn close(&self) -> Result<(), BackendError>;
+}
+
+/// What takes time while a target is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Reaching it.
+    Connect,
+    /// Fetching or building an image.
+    Pull,
+}
+
+/// Is told how far the opening of a target is.
+pub trait Progress: Send + Sync {
+    /// A phase begins, and the one before has ended.
+    fn phase(&self, phase: Phase);
+    /// One line for whoever waits; the next one replaces it.
+    fn note(&self, line: &str);
+}
+
+/// Nobody wants to know.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Progress for Silent {
+    fn phase(&self, _: Phase) {}
+    fn note(&self, _: &str) {}
 }
 
 /// A recipe for a target; cheap to hold.
@@ -93,5 +200,5 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// When that fails. The future may be dropped before it is done.
-    async fn open(&self) -> Result<Arc<dyn Target>, BackendError>;
+    async fn open(&self, progress: &dyn Progress) -> Result<Arc<dyn Target>, BackendError>;
 }

@@ -105,7 +105,7 @@ impl Inner {
         let target = match &state.target {
             Some(target) => target.clone(),
             None => {
-                let target = self.options.backend.open().await?;
+                let target = self.options.backend.open(&crate::backends::Silent).await?;
                 state.target.insert(target).clone()
             }
         };
