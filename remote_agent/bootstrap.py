@@ -1,12 +1,11 @@
 """Loads the bundle, inside the one line that the broker starts, with its ``r`` (read exactly n bytes of fd 0).
 
-Bundle: 8 digits length and the path of a cache (empty: none); 4 digits count; per module 4 digits
-length of the name, name, 8 digits length, source. Then 8 digits length and, separated by NUL, the
-name of the session's folder and the folders in which it may be made.
+Bundle: 8 digits length and the configuration, ``NAME=VALUE`` entries separated by NUL; 8 digits length and the
+modules, each its name, NUL, the length of its source, NUL, the source.
 
-Compiling the modules takes longer than all the rest of a start, so the compiled code is kept beside
-the user's other caches, one file for each bundle and version of Python. What others can write is not
-read.
+Compiling the modules takes longer than all the rest of a start. So each process compiles only what it imports;
+and with a ``cache`` in the configuration all compiled code is kept there, one file for each bundle and version of
+Python. What others can write is not read.
 """
 
 from __future__ import annotations
@@ -14,27 +13,74 @@ from __future__ import annotations
 import marshal
 import os
 import sys
+from _frozen_importlib import ModuleSpec  # type: ignore[import-not-found]
 
 TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Dict, List
 
 KERNEL = ("surroundings", "cell_sources", "kernel")  # run in a process of their own
 
-r = globals()["r"]
-cache = r(int(r(8)))
-sources = []
-for _ in range(int(r(4))):
-    name = r(int(r(4))).decode("ascii")
-    sources.append((name, r(int(r(8)))))
+
+def read(size: int) -> bytes:
+    """Exactly so many bytes of the bundle."""
+    parts = []
+    while size > 0:
+        parts.append(os.read(0, size))
+        if not parts[-1]:
+            sys.exit("the broker hung up before its program was whole")
+        size -= len(parts[-1])
+    return b"".join(parts)
 
 
-def label(name: str) -> str:
-    """What tracebacks call a module."""
-    return "<talaria kernel>" if name in KERNEL else "<talaria " + name + ">"
+class Modules:
+    """The modules of the bundle, each compiled when it is wanted first."""
+
+    def __init__(self, texts: bytes) -> None:
+        self.sources: Dict[str, bytes] = {}
+        self.compiled: Dict[str, Any] = {}
+        at = 0
+        while at < len(texts):
+            end = texts.index(b"\0", at)
+            start = texts.index(b"\0", end + 1) + 1
+            size = int(texts[end + 1 : start - 1])
+            self.sources[texts[at:end].decode("ascii")] = texts[start : start + size]
+            at = start + size
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Finds them for `import`."""
+        loader: Any = self
+        return ModuleSpec(name, loader) if name in self.sources and name not in KERNEL else None
+
+    def create_module(self, spec: Any) -> None:
+        """They are modules like others."""
+
+    def exec_module(self, module: Any) -> None:
+        """Runs one."""
+        exec(self.code(module.__name__), module.__dict__)
+
+    def code(self, name: str) -> Any:
+        """The compiled code of one."""
+        if name not in self.compiled:
+            label = "<talaria kernel>" if name in KERNEL else "<talaria " + name + ">"
+            self.compiled[name] = compile(self.sources[name], label, "exec", 0, True)
+        return self.compiled[name]
+
+    def program(self) -> Any:
+        """Those of the kernel: name, source, and a function that gives the code."""
+        return [(name, self.sources[name], lambda name=name: self.code(name)) for name in KERNEL]
+
+    def use_cache(self, path: bytes) -> None:
+        """Takes all compiled code from a file, or keeps it there."""
+        path += b"-%x" % sys.hexversion
+        found = cached(path)
+        if found is not None and list(found) == list(self.sources):
+            self.compiled = found
+        else:
+            keep(path, {name: self.code(name) for name in self.sources})
 
 
-def read(path: bytes) -> Any:
+def cached(path: bytes) -> Any:
     """The cached code, or None."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -42,7 +88,7 @@ def read(path: bytes) -> Any:
             found = os.fstat(fd)
             if found.st_uid == os.geteuid() and not found.st_mode & 0o022:
                 code = marshal.loads(file.read())
-                return code if [name for name, _ in code] == [name for name, _ in sources] else None
+                return code if isinstance(code, dict) else None
     except (OSError, EOFError, ValueError, TypeError):
         pass
     return None
@@ -64,20 +110,16 @@ def keep(path: bytes, code: Any) -> None:
             pass
 
 
-if cache:
-    cache += b"-%x" % sys.hexversion
-compiled = read(cache) if cache else None
-if compiled is None:
-    compiled = [(name, compile(text, label(name), "exec", 0, True)) for name, text in sources]
-    if cache:
-        keep(cache, compiled)
-program = []
-for (name, text), (_, code) in zip(sources, compiled):
-    if name in KERNEL:
-        program.append((name, text, code))
-    else:
-        module = type(sys)(name)
-        sys.modules[name] = module
-        exec(code, module.__dict__)
-name, *bases = r(int(r(8))).split(b"\0")
-sys.modules["guard"].main(bases, name, program)
+r = globals()["r"]
+configuration: Dict[str, List[bytes]] = {}
+for entry in read(int(r(8))).split(b"\0"):
+    name, _, value = entry.partition(b"=")
+    configuration.setdefault(name.decode("ascii"), []).append(value)
+modules = Modules(read(int(r(8))))
+sys.meta_path.insert(0, modules)  # type: ignore[arg-type]
+if configuration["mode"] == [b"pipe"]:
+    if configuration["cache"] != [b""]:
+        modules.use_cache(configuration["cache"][0])
+    __import__("guard").main(configuration["base"], configuration["session"][0], modules.program())
+else:
+    __import__("detached").main(configuration, modules)

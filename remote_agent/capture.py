@@ -1,4 +1,7 @@
-"""One output pipe of a cell or a job: forwarded up to a cap, then counted, with the tail kept."""
+"""One output pipe of a cell or a job: forwarded up to a cap, then counted, with the tail kept.
+
+What finds no room on its way counts as beyond the cap, and all that follows it.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def prepare(pipes: int) -> None:
 class Capture:
     """Owns a pipe. The writing end goes to the process; what it writes goes to ``forward``."""
 
-    def __init__(self, loop: Loop, cap: int, forward: Callable[[bytes], None]) -> None:
+    def __init__(self, loop: Loop, cap: int, forward: Callable[[bytes], bool]) -> None:
         self.skipped = 0
         self._loop = loop
         self._room = cap
@@ -96,9 +99,11 @@ class Capture:
             return
         if self._room:
             now = data[: self._room]
-            self._room -= len(now)
-            self._forward(now)
-            data = data[len(now) :]
+            if self._forward(now):
+                self._room -= len(now)
+                data = data[len(now) :]
+            else:
+                self._room = 0
         if data:
             self.skipped += len(data)
             self._tail += data

@@ -1,32 +1,59 @@
-"""The supervisor's event loop: one thread, descriptors that never block, one stream to the broker."""
+"""The supervisor's event loop: one thread, descriptors that never block, one stream of events to the broker."""
 
 from __future__ import annotations
 
-import os
 import select
 
 import wire
 
 TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
-    from typing import Callable, Dict, Optional, Set
+    from typing import Callable, Dict, List, Optional, Protocol, Set
+
+    Obey = Callable[[bytes, List[bytes]], None]
+    Abandon = Callable[[bytes], None]
+
+    class Conduit(Protocol):
+        """How a supervisor's commands arrive and its events leave."""
+
+        #: When `expired` wants to be called.
+        deadline: Optional[float]
+
+        def begin(self, loop: Loop, obey: Obey, abandon: Abandon) -> None:
+            """Begins to hand over commands. ``abandon`` is called, with the reason, when nobody is left to serve."""
+
+        def send(self, message: bytes, droppable: bool) -> bool:
+            """Takes an event. False: it was one that may be dropped, and there is no room for it."""
+
+        def settle(self) -> None:
+            """Called before each wait."""
+
+        def expired(self) -> None:
+            """The deadline has come."""
+
+        def kernel_gone(self) -> None:
+            """A kernel and all of its processes have ended."""
+
+        def end(self, why: bytes) -> None:
+            """The session has ended, and nothing of it runs. An empty reason: the guard will say it."""
+
 
 #: The longest that one wait may take: `poll` counts milliseconds in an int.
 LONGEST_WAIT = 3600.0
-#: Bytes waiting for the broker above which nothing more is read from the kernel and the jobs.
-BACKLOG = 1 << 20
+#: Events that may be dropped where there is no room for them: output of cells and jobs.
+OUTPUT = b"Oo"
 
 
 class Loop:
-    """Who is called when a descriptor is ready, and what waits for the broker."""
+    """Who is called when a descriptor is ready."""
 
-    def __init__(self) -> None:
+    def __init__(self, conduit: Conduit) -> None:
+        self._conduit = conduit
         self._poll = select.poll()
         self._read: Dict[int, Callable[[], None]] = {}
         self._write: Dict[int, Callable[[], None]] = {}
         self._bulk: Set[int] = set()
-        self._outbox = bytearray()
-        self._blocked = False
+        self._held = False
 
     def watch(self, fd: int, ready: Callable[[], None], bulk: bool = False) -> None:
         """Calls ``ready`` when fd can be read. Bulk is not read while the broker is behind."""
@@ -51,27 +78,16 @@ class Loop:
         self._bulk.discard(fd)
         self._update(fd)
 
-    def send(self, kind: bytes, *fields: bytes) -> None:
-        """Queues a message for the broker."""
-        self._outbox += wire.pack(kind, *fields)
-        if not self._blocked:
-            self.flush()
+    def send(self, kind: bytes, *fields: bytes) -> bool:
+        """Queues an event for the broker. False: it was output, and there is no room for it."""
+        return self._conduit.send(wire.pack(kind, *fields), kind in OUTPUT)
 
-    def flush(self) -> None:
-        """Writes what the broker takes now."""
-        try:
-            while self._outbox:
-                del self._outbox[: os.write(1, self._outbox[:65536])]
-        except BlockingIOError:
-            pass
-        except OSError:
-            self._outbox.clear()  # the broker is gone; fd 0 says so too
-        behind = len(self._outbox) > BACKLOG
-        if behind != self._blocked:
-            self._blocked = behind
+    def hold(self, held: bool) -> None:
+        """Stops reading output while the broker is behind."""
+        if held != self._held:
+            self._held = held
             for fd in self._bulk:
                 self._update(fd)
-        self.watch_writable(1, bool(self._outbox), self.flush)
 
     def turn(self, timeout: Optional[float]) -> None:
         """Waits for descriptors and serves them."""
@@ -87,7 +103,7 @@ class Loop:
 
     def _update(self, fd: int) -> None:
         events = 0
-        if fd in self._read and not (self._blocked and fd in self._bulk):
+        if fd in self._read and not (self._held and fd in self._bulk):
             events |= select.POLLIN
         if fd in self._write:
             events |= select.POLLOUT

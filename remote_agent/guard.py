@@ -1,23 +1,26 @@
 """The guard: the process that outlives all others of a session and leaves nothing behind.
 
 It starts the supervisor and then only watches: that the supervisor lives and is not stopped, and
-that the broker still holds the other end of fd 0. It writes nothing in normal times.
+that the broker is still there (here: that it holds the other end of fd 0). It writes nothing in normal
+times.
 """
 
 from __future__ import annotations
 
 import os
-import select
 import sys
 import time
 
+import folders
 import processes
-import supervisor
+from pipe import Pipe
+from supervisor import Supervisor
+from watch import Watch
 
 TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
     import signal
-    from typing import List
+    from typing import List, Optional
 
     from kernels import Program
 else:
@@ -25,8 +28,6 @@ else:
 
 #: Seconds that the supervisor gets to clean up by itself once the broker is gone.
 OWN_CLEANUP = 1.0
-#: Times that a stopped supervisor is woken before it counts as lost.
-WAKE_LIMIT = 50
 
 
 #: Bytes that must be free where the session's folder is made, unless all places are full.
@@ -50,18 +51,18 @@ def main(bases: List[bytes], name: bytes, program: Program) -> None:
     processes.wake_with_parent()
     # The supervisor holds the read end: end-of-file there means that the guard was killed.
     life, held = os.pipe()
-    folders = _make_folders(bases, name)
+    made = _make_folders(bases, name)
     guard = os.getpid()
     try:
         pid = os.fork()
     except OSError as error:
-        supervisor.remove(folders)
+        folders.remove(made)
         sys.exit("no process can be started: %s" % error.strerror)
     if pid == 0:
         os.close(held)
         code = 1
         try:
-            code = supervisor.Supervisor(folders, guard, life, program).run()
+            code = Supervisor(Pipe(made), made, guard, life, program).run()
         except BaseException:
             sys.excepthook(*sys.exc_info())
         finally:
@@ -71,9 +72,9 @@ def main(bases: List[bytes], name: bytes, program: Program) -> None:
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
     os.close(quiet)
-    _watch(pid)
+    PipeWatch(pid).run()
     processes.kill_below(os.getpid())
-    supervisor.remove(folders)
+    folders.remove(made)
     os._exit(0)
 
 
@@ -83,19 +84,19 @@ def _make_folders(bases: List[bytes], name: bytes) -> List[bytes]:
     A second one follows where the first is too deep for a socket. Made here and not by the broker:
     from the first moment there is somebody who removes them.
     """
-    folders: List[bytes] = []
+    made: List[bytes] = []
     for base in sorted(bases, key=_is_full):
         folder = base + b"/" + name
-        if folders and len(folder) + len(b"/rpc.sock") > SOCKET_PATH:
+        if made and len(folder) + len(b"/rpc.sock") > SOCKET_PATH:
             continue
         try:
             os.mkdir(folder, 0o700)
         except OSError:
             continue
-        folders.append(folder)
+        made.append(folder)
         if len(folder) + len(b"/rpc.sock") <= SOCKET_PATH:
             break
-    return folders
+    return made
 
 
 def _is_full(base: bytes) -> bool:
@@ -106,32 +107,23 @@ def _is_full(base: bytes) -> bool:
     return place.f_bavail * place.f_frsize < ROOM
 
 
-def _watch(pid: int) -> None:
-    """Returns when the supervisor is gone; sees to it that it goes when the broker does."""
-    wake = processes.wake_on_child()
-    poll = select.poll()
-    poll.register(wake, select.POLLIN)
-    poll.register(0, 0)  # only "the other end hung up"
-    deadline = None
-    woken = 0
-    while True:
-        while True:
-            try:
-                ended, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
-            except ChildProcessError:
-                return
-            if ended == 0:
-                break
-            if ended == pid:
-                if not os.WIFSTOPPED(status):
-                    return
-                woken += 1
-                processes.signal_all([pid], signal.SIGCONT if woken < WAKE_LIMIT else signal.SIGKILL)
-        if deadline is not None and time.monotonic() >= deadline:
-            processes.signal_all([pid], signal.SIGKILL)
-        for fd, _ in poll.poll(None if deadline is None else 50):
-            if fd == wake:
-                processes.drain(wake)
-            else:
-                poll.unregister(0)
-                deadline = time.monotonic() + OWN_CLEANUP
+class PipeWatch(Watch):
+    """Sees to it that the supervisor goes when the broker does."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(pid)
+        self.poll.register(0, 0)  # only "the other end hung up"
+        self._deadline: Optional[float] = None
+
+    def judge(self) -> Optional[int]:
+        """Kills the supervisor when it has not gone by itself."""
+        if self._deadline is None:
+            return None
+        if time.monotonic() >= self._deadline:
+            processes.signal_all([self.pid], signal.SIGKILL)
+        return 50
+
+    def hung_up(self, fd: int) -> None:
+        """The broker has gone."""
+        self.poll.unregister(fd)
+        self._deadline = time.monotonic() + OWN_CLEANUP

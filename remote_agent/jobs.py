@@ -72,8 +72,8 @@ class Job:
             self._why = why
             self.tree.terminate()
 
-    def _output(self, data: bytes) -> None:
-        self._loop.send(b"o", self.number, data)
+    def _output(self, data: bytes) -> bool:
+        return self._loop.send(b"o", self.number, data)
 
     def _event(self) -> None:
         if self.tree is None:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from event_loop import Loop
 
-    #: Modules of the kernel in the order of their imports: name, source and compiled code.
-    Program = List[Tuple[str, bytes, CodeType]]
+    #: Modules of the kernel in the order of their imports: name, source, and what gives the compiled code.
+    Program = List[Tuple[str, bytes, Callable[[], CodeType]]]
 else:
     import _signal as signal
     import _socket as socket
@@ -188,7 +188,7 @@ class Kernel:
 
     def _send_program(self, program: Program, python: bytes) -> None:
         if _same_interpreter(python):
-            body = marshal.dumps([(name, code) for name, _, code in program])
+            body = marshal.dumps([(name, code()) for name, _, code in program])
         else:
             body = _texts(program)
         self._send(b"%08d" % len(body) + body)

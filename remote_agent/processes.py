@@ -198,7 +198,9 @@ def nothing_below() -> bool:
     return False
 
 
-def kill_below(root: int, ended: Callable[[int, int], None] = lambda pid, status: None) -> bool:
+def kill_below(
+    root: int, ended: Callable[[int, int], None] = lambda pid, status: None, spared: Sequence[int] = ()
+) -> bool:
     """Kills everything below ``root`` (this process or one above nothing of ours); True when nothing is left.
 
     Stopped first and killed after, so that a fork bomb stands still while it is taken down. ``ended``
@@ -209,7 +211,7 @@ def kill_below(root: int, ended: Callable[[int, int], None] = lambda pid, status
     deadline = time.monotonic() + WALK_LIMIT
     pause = 0.001
     while True:
-        pids = descendants(root)
+        pids = [pid for pid in descendants(root) if pid not in spared]
         signal_all(pids, signal.SIGSTOP)
         signal_all(pids, signal.SIGKILL)
         # After the signals: a number that is collected may already be another process's.

@@ -1,7 +1,8 @@
 """The supervisor: one thread that starts the kernel and the jobs of a session, carries their output,
-judges their deadlines, and says how each of them ended. It runs no user code.
+judges their deadlines, and says how each of them ended. It runs no user code. How its commands arrive
+and its events leave is the conduit's business (`pipe`, `spool`).
 
-Messages from the broker (fd 0)        Messages to the broker (fd 1)
+Commands of the broker                  Events
                                         H here I am, with the session's folders
 K start a kernel · S only say how       R kernel ready · F it failed to start · L it is gone while idle
 C run a cell · 1 run it as a script     O output of a cell · D cell done
@@ -16,7 +17,6 @@ import os
 import time
 
 import processes
-import wire
 from event_loop import Loop
 from jobs import Job
 from kernels import Cell, Kernel, OneShot
@@ -26,44 +26,22 @@ if TYPE_CHECKING:
     import signal
     from typing import Dict, List, Optional, Union
 
+    from event_loop import Conduit
     from kernels import Program
 else:
     import _signal as signal
 
 
-def remove(folders: List[bytes]) -> None:
-    """Removes the session's folders."""
-    for folder in folders:
-        try:
-            if os.lstat(folder).st_uid != os.geteuid():
-                continue  # somebody took the name after a cell had removed ours
-            for _, inner, files, fd in os.fwalk(folder, topdown=False):
-                for name in files + inner:
-                    _remove_one(name, fd)
-        except OSError:
-            pass
-        _remove_one(folder, None)
-
-
-def _remove_one(name: bytes, folder: Optional[int]) -> None:
-    for remove_it in (os.unlink, os.rmdir):
-        try:
-            remove_it(name, dir_fd=folder)
-            return
-        except OSError:
-            pass
-
-
 class Supervisor:
     """The state of one session on its target."""
 
-    def __init__(self, folders: List[bytes], guard: int, life: int, program: Program) -> None:
-        self._loop = Loop()
+    def __init__(self, conduit: Conduit, folders: List[bytes], guard: int, life: int, program: Program) -> None:
+        self._conduit = conduit
+        self._loop = Loop(conduit)
         self._folders = folders
         self._guard = guard
         self._life = life
         self._program = program
-        self._reader = wire.Reader()
         self._start: List[bytes] = []
         self._kernel: Optional[Union[Kernel, OneShot]] = None
         self._jobs: Dict[bytes, Job] = {}
@@ -72,18 +50,18 @@ class Supervisor:
 
     def run(self) -> int:
         """Serves until the broker closes the session or is gone. The exit code of the process."""
-        os.set_blocking(0, False)
-        os.set_blocking(1, False)
-        self._loop.watch(0, self._from_broker)
+        self._conduit.begin(self._loop, self._obey, self._abandon)
         self._loop.watch(self._life, self._guard_gone)
         self._loop.send(b"H", *self._folders)
         self._wake_on_child()
         processes.become_subreaper()
         while not (self._closing and self._kernel is None):
+            self._conduit.settle()
             self._loop.turn(self._next_deadline())
             self._judge()
             processes.reap(wake=[tree.pid for tree in self._trees()])
-        self._clear()
+        self._conduit.settle()
+        self._clear(b"")
         return 0
 
     def _wake_on_child(self) -> None:
@@ -96,6 +74,7 @@ class Supervisor:
     def _kernel_gone(self, kernel: Union[Kernel, OneShot]) -> None:
         if self._kernel is kernel:
             self._kernel = None
+        self._conduit.kernel_gone()
 
     def _trees(self) -> List[processes.Tree]:
         trees = [job.tree for job in self._jobs.values()]
@@ -103,8 +82,8 @@ class Supervisor:
             trees.append(self._kernel.tree)
         return [tree for tree in trees if tree is not None]
 
-    def _clocks(self) -> List[Union[Kernel, OneShot, Cell, Job, processes.Tree]]:
-        clocks: List[Union[Kernel, OneShot, Cell, Job, processes.Tree]] = list(self._jobs.values())
+    def _clocks(self) -> List[Union[Conduit, Kernel, OneShot, Cell, Job, processes.Tree]]:
+        clocks: List[Union[Conduit, Kernel, OneShot, Cell, Job, processes.Tree]] = [self._conduit, *self._jobs.values()]
         clocks += self._trees()
         if self._kernel is not None:
             clocks.append(self._kernel)
@@ -128,28 +107,16 @@ class Supervisor:
 
     def _guard_gone(self) -> None:
         processes.report("the guard of the session was killed; the session ends")
-        self._abandon()
+        self._abandon(b"the process that guards it was killed")
 
-    def _from_broker(self) -> None:
-        try:
-            data = os.read(0, 1 << 18)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self._abandon()
-        for kind, fields in self._reader.feed(data):
-            self._obey(kind, fields)
-
-    def _abandon(self) -> None:
+    def _abandon(self, why: bytes) -> None:
         """Nobody is left to serve: end everything now."""
-        self._clear()
+        self._clear(why)
         os._exit(0)
 
-    def _clear(self) -> None:
+    def _clear(self, why: bytes) -> None:
         processes.kill_below(os.getpid())
-        remove(self._folders)
+        self._conduit.end(why)
         # A cell may have stopped the guard: it has to see our end to come to its own.
         if os.getppid() == self._guard:
             processes.signal_all([self._guard], signal.SIGCONT)

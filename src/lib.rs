@@ -84,7 +84,7 @@
 
 pub mod backends;
 pub mod broker;
-mod bundle;
+pub mod bundle;
 pub mod config;
 pub mod environment;
 pub mod interpreter;

@@ -37,7 +37,7 @@ def test_only_the_folders_of_the_session_are_removed(tmp_path):
     os.mkfifo(folder / "a" / "fifo")
     linked = tmp_path / "linked"
     linked.symlink_to(outside)
-    body = "import os, supervisor; supervisor.remove([os.fsencode(path) for path in sys.argv[2:]])"
+    body = "import os, folders; folders.remove([os.fsencode(path) for path in sys.argv[2:]])"
     run(body, folder, tmp_path / "never-made")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["linked", "outside"]
     assert [path.name for path in outside.iterdir()] == ["kept"]

@@ -1,0 +1,326 @@
+"""The session's directory D: its files, bells, numbers and locks, as each of our processes uses them.
+
+The rules are those of the directory protocol: write aside, rename, ring; drain the own bell, then look.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import struct
+import sys
+
+TYPE_CHECKING = False  # see `processes`
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional
+
+#: Bytes of `lock`, one for each role.
+SUPERVISOR, GUARD, RELAY = 0, 1, 2
+#: Files that hold one number each.
+NUMBERS = (b"lease", b"taken", b"acked")
+#: Room for events when the disk is full.
+RESERVE = 1 << 16
+#: Room for a few words (`fence`, `ended`): they must be written also when the disk is full.
+WORDS = 256
+#: An unread bell of this size may have lost hints: it takes a page at least.
+FULL_BELL = 2048
+#: What stands in a request or an answer whose content lies in `disk` under the same name.
+ELSEWHERE = b"@"
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OLD = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+_NUMBER = struct.Struct(">Q")
+# struct flock, for which the library has no name.
+_FLOCK = struct.Struct("qqihh" if sys.platform == "darwin" or "bsd" in sys.platform else "hhqqi4x")
+
+
+class Refused(Exception):
+    """A file of somebody else's making that is not used; the text says why."""
+
+
+def put(path: bytes, data: bytes) -> None:
+    """Makes a file under its name at once and whole. OSError: it could not be, and nothing is left."""
+    folder, _, name = path.rpartition(b"/")
+    aside = folder + b"/~" + name
+    try:
+        fd = os.open(aside, _NEW, 0o600)
+    except FileExistsError:  # left by a process that was killed
+        os.unlink(aside)
+        fd = os.open(aside, _NEW, 0o600)
+    try:
+        try:
+            write_all(fd, data)
+        finally:
+            os.close(fd)
+        os.rename(aside, path)
+    except OSError:
+        unlink(aside)
+        raise
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Writes all of it to a file."""
+    written = os.write(fd, data)
+    while written < len(data):
+        written += os.write(fd, data[written : written + (1 << 20)])
+
+
+def open_old(path: bytes, limit: int) -> int:
+    """Opens a regular file of ours. FileNotFoundError, or `Refused`."""
+    try:
+        fd = os.open(path, _OLD)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise Refused("it cannot be opened: %s" % error.strerror) from None
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+        why = "it is no regular file of the user's own"
+    elif found.st_size > limit:
+        why = "it holds %d bytes, and the limit is %d" % (found.st_size, limit)
+    else:
+        return fd
+    os.close(fd)
+    raise Refused(why)
+
+
+def read(path: bytes, limit: int) -> Optional[bytes]:
+    """The content of a regular file of ours; None when it is not there. `Refused`."""
+    try:
+        fd = open_old(path, limit)
+    except FileNotFoundError:
+        return None
+    with open(fd, "rb", buffering=0) as file:
+        return file.readall()
+
+
+def put_words(path: bytes, words: bytes) -> None:
+    """Writes a few words into a file that has room for them."""
+    fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.pwrite(fd, words[:WORDS].ljust(WORDS), 0)
+    finally:
+        os.close(fd)
+
+
+def words(path: bytes) -> Optional[bytes]:
+    """What was written so; None when it is not there."""
+    try:
+        found = read(path, WORDS)
+    except Refused as refused:
+        return str(refused).encode()
+    return None if found is None else found.strip()
+
+
+def unlink(path: bytes) -> bool:
+    """Removes a file. Whether it was there."""
+    try:
+        os.unlink(path)
+        return True
+    except OSError:
+        return False
+
+
+def names(folder: bytes) -> List[bytes]:
+    """What is in a folder."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def ring(bell: int, text: bytes = b"!") -> bool:
+    """Rings an open bell. Whether somebody listens."""
+    try:
+        os.write(bell, text)
+    except BlockingIOError:
+        pass  # it is full, so it rings
+    except OSError:
+        return False
+    return True
+
+
+def drain(bell: int) -> bytes:
+    """What lies in the own bell."""
+    try:
+        return os.read(bell, 1 << 16)
+    except BlockingIOError:
+        return b""
+
+
+class Directory:
+    """D as one process sees it. It holds one descriptor of `lock`, for closing any would free its locks."""
+
+    def __init__(self, path: bytes) -> None:
+        self.path = path
+        self._lock = -1
+        self._numbers: Dict[bytes, int] = {}
+        self._bells: Dict[bytes, int] = {}
+        self.open()
+
+    def at(self, name: bytes) -> bytes:
+        """The path of a file in D."""
+        return self.path + b"/" + name
+
+    def open(self) -> None:
+        """Opens what is kept open, now or anew. OSError: it is not there, or not ours. Locks are not taken."""
+        check_ours(self.path)
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+        opened: List[int] = []
+        try:
+            for name in (b"lock",) + NUMBERS:
+                opened.append(os.open(self.at(name), flags))
+        except OSError:
+            for fd in opened:
+                os.close(fd)
+            raise
+        self._close()
+        self._lock = opened[0]
+        self._numbers = dict(zip(NUMBERS, opened[1:]))
+
+    def _close(self) -> None:
+        for fd in [self._lock] + list(self._numbers.values()) + list(self._bells.values()):
+            if fd >= 0:
+                os.close(fd)
+        self._bells.clear()
+
+    def is_gone(self) -> bool:
+        """Whether it was removed, or replaced, since it was opened."""
+        return os.fstat(self._lock).st_nlink == 0
+
+    def number(self, name: bytes) -> int:
+        """The number in a file."""
+        data = os.pread(self._numbers[name], 8, 0)
+        return _NUMBER.unpack(data)[0] if len(data) == 8 else 0  # type: ignore[no-any-return]
+
+    def set_number(self, name: bytes, value: int) -> None:
+        """Writes it in place: there is room for it, whatever else is full."""
+        os.pwrite(self._numbers[name], _NUMBER.pack(value), 0)
+
+    # --- locks -------------------------------------------------------------------------
+
+    def lock(self, byte: int) -> bool:
+        """Takes a byte of the lock for this process, if it is free."""
+        try:
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+            return True
+        except OSError:
+            return False
+
+    def unlock(self, byte: int) -> None:
+        """Gives it back."""
+        fcntl.lockf(self._lock, fcntl.LOCK_UN, 1, byte)
+
+    def holder(self, byte: int) -> int:
+        """The process that holds a byte of the lock; 0: none, or this one."""
+        if _FLOCK.format[0] == "q":
+            asked = _FLOCK.pack(byte, 1, 0, fcntl.F_WRLCK, 0)
+        else:
+            asked = _FLOCK.pack(fcntl.F_WRLCK, 0, byte, 1, 0)
+        found: Any = _FLOCK.unpack(fcntl.fcntl(self._lock, fcntl.F_GETLK, asked))
+        if _FLOCK.format[0] == "q":
+            return 0 if found[3] == fcntl.F_UNLCK else int(found[2])
+        return 0 if found[0] == fcntl.F_UNLCK else int(found[4])
+
+    # --- bells -------------------------------------------------------------------------
+
+    def listen(self, name: bytes) -> int:
+        """Makes a bell if it is not there, and opens it to be rung."""
+        path = self.at(name)
+        try:
+            os.mkfifo(path, 0o600)
+        except FileExistsError:
+            pass
+        fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        _check_bell(fd)
+        return fd
+
+    def ring(self, name: bytes, text: bytes = b"!") -> bool:
+        """Rings a bell. Whether somebody listens."""
+        for fresh in (False, True):
+            fd = -1 if fresh else self._bells.get(name, -1)
+            if fd < 0:
+                try:
+                    fd = os.open(self.at(name), os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+                    _check_bell(fd)
+                except OSError:
+                    return False
+                self._keep_bell(name, fd)
+            if ring(fd, text):
+                return True
+            self.forget_bell(name)  # nobody listens at this one; it may have been made anew
+        return False
+
+    def forget_bell(self, name: bytes) -> None:
+        """Closes a bell that is rung no more."""
+        fd = self.take_bell(name)
+        if fd >= 0:
+            os.close(fd)
+
+    def take_bell(self, name: bytes) -> int:
+        """Gives up a bell that was rung before: its descriptor, or -1."""
+        return self._bells.pop(name, -1)
+
+    def _keep_bell(self, name: bytes, fd: int) -> None:
+        while len(self._bells) > 200:
+            self.forget_bell(next(iter(self._bells)))
+        self._bells[name] = fd
+
+
+def check_ours(folder: bytes) -> None:
+    """Raises OSError unless it is a folder of ours, and no link to one."""
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "it is no directory of the user's own", os.fsdecode(folder))
+
+
+def _check_bell(fd: int) -> None:
+    found = os.fstat(fd)
+    if not stat.S_ISFIFO(found.st_mode) or found.st_uid != os.geteuid():
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no FIFO of the user's own")
+
+
+def make(path: bytes, disk: bytes, numbers: Dict[bytes, int]) -> None:
+    """Makes D, or what is missing of it. OSError: it cannot be made here.
+
+    ``disk`` is the folder for what is large, outside of D; empty: one in D.
+    """
+    _make_folder(path)
+    for name in (b"in", b"out", b"rpc"):
+        _make_folder(path + b"/" + name)
+    if disk:
+        _make_folder(disk)
+        try:
+            os.symlink(disk, path + b"/disk")
+        except FileExistsError:
+            pass
+    else:
+        _make_folder(path + b"/disk")
+    _make_file(path + b"/lock", b"")
+    for name in NUMBERS:
+        _make_file(path + b"/" + name, _NUMBER.pack(numbers.get(name, 0)))
+    _make_file(path + b"/reserve", bytes(RESERVE))
+    for name in (b"fence", b"~ended"):
+        _make_file(path + b"/" + name, b" " * WORDS)
+    for name in (b"bell.s", b"bell.r"):
+        try:
+            os.mkfifo(path + b"/" + name, 0o600)
+        except FileExistsError:
+            pass
+
+
+def _make_folder(path: bytes) -> None:
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        check_ours(path)
+
+
+def _make_file(path: bytes, data: bytes) -> None:
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        put(path, data)

@@ -1,0 +1,122 @@
+"""The guard of a session whose messages travel through a directory: it watches the supervisor and the lease, and
+removes what is left. As PID 1 it also ends the session when the container is to end.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import directory
+import processes
+from lease import RAN_OUT, Lease, seize, take_leave
+from watch import Watch
+
+TYPE_CHECKING = False  # see `processes`
+if TYPE_CHECKING:
+    import signal
+    from typing import Any, List, NoReturn, Optional, Tuple
+else:
+    import _signal as signal
+
+#: Signals that end the session when the guard is PID 1: what engines send to a container.
+_END = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+
+
+def run(made: List[bytes], terms: Tuple[float, float], relay: int, modules: Any) -> NoReturn:
+    """Starts the supervisor and guards the session to its end.
+
+    ``made`` are the session's directory and its folder on a disk, ``terms`` those of the lease, ``relay`` is
+    the first relay, should it be our child.
+    """
+    quiet = processes.null()
+    for target in (0, 1, 2):
+        os.dup2(quiet, target)
+    processes.close_all_but(0, 1, 2)
+    os.chdir("/")
+    processes.ignore_signals()
+    processes.become_subreaper()
+    # The supervisor holds the read end: end-of-file there means that the guard was killed.
+    life, held = os.pipe()
+    guard = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        os.close(held)
+        _supervise(made, terms, guard, life, modules)
+    os.close(life)
+    folder = directory.Directory(made[0])
+    folder.lock(directory.GUARD)
+    watch = LeaseWatch(pid, folder, Lease(*terms))
+    status = watch.run()
+    processes.kill_below(guard, spared=[relay])
+    take_leave(folder, watch.why or _how(status), made)
+    processes.kill_below(guard)
+    os._exit(0)
+
+
+def _supervise(made: List[bytes], terms: Tuple[float, float], guard: int, life: int, modules: Any) -> NoReturn:
+    code = 1
+    try:
+        from spool import Spool
+        from supervisor import Supervisor
+
+        program = modules.program()
+        for _, _, compiled in program:
+            compiled()  # before somebody waits for it
+        code = Supervisor(Spool(made, Lease(*terms)), made[:1], guard, life, program).run()
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(code)
+
+
+def _how(status: Optional[int]) -> bytes:
+    if status == 0:
+        return b"it was closed"
+    if status is None:
+        return b"the process that runs it is gone"
+    if status & 0x7F:
+        name = signal.strsignal(status & 0x7F) or "?"
+        return b"the process that runs it was ended by signal %d (%s)" % (status & 0x7F, name.encode())
+    return b"the process that runs it exited with %d" % (status >> 8)
+
+
+class LeaseWatch(Watch):
+    """Sees to it that the supervisor goes when nothing is heard of the broker."""
+
+    def __init__(self, pid: int, folder: directory.Directory, lease: Lease) -> None:
+        super().__init__(pid)
+        #: Why it had to go, where it was our doing.
+        self.why = b""
+        self._folder = folder
+        self._lease = lease
+        self._due = time.monotonic()
+        if os.getpid() == 1:
+            for number in _END:
+                signal.signal(number, self._asked)
+
+    def judge(self) -> Optional[int]:
+        """Looks at the lease every few seconds."""
+        now = time.monotonic()
+        if self.why:
+            processes.signal_all([self.pid], signal.SIGKILL)
+            self._due = now + 0.05
+        elif now >= self._due:
+            self._look()
+            self._due = now + self._lease.interval
+        return max(0, int((self._due - now) * 1000) + 1)
+
+    def _look(self) -> None:
+        if self._folder.is_gone():
+            try:
+                self._folder.open()
+                self._folder.lock(directory.GUARD)
+            except OSError:
+                pass  # the supervisor is to make it anew
+        if self._lease.is_over(self._folder.number(b"lease")) and seize(self._folder, self._lease):
+            self.why = RAN_OUT
+            processes.signal_all([self.pid], signal.SIGKILL)
+
+    def _asked(self, number: int, frame: object) -> None:
+        self.why = b"the container was asked to stop"

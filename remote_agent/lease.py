@@ -1,0 +1,98 @@
+"""How long a session lives without a sign of its broker, and how it comes to its end."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import directory
+import folders
+
+TYPE_CHECKING = False  # see `processes`
+if TYPE_CHECKING:
+    from typing import List
+
+#: Seconds between two looks at the counter.
+LOOK = 2.0
+#: Seconds that a relay gets to carry the rest of the log when the session has ended, and in all.
+FAREWELL, LONGEST_FAREWELL = 2.0, 10.0
+
+
+class Lease:
+    """Runs out when the counter has stood still for too long, in time that this process has lived through.
+
+    A look charges at most two looks' worth: what a pause, SIGSTOP or a step of the clock took is nobody's fault.
+    """
+
+    def __init__(self, first: float, whole: float) -> None:
+        self.interval = max(0.02, min(LOOK, first / 8, whole / 8))
+        self._whole = whole
+        self._left = min(first, whole)
+        self._counter = 0
+        self._looked = time.monotonic()
+
+    def is_over(self, counter: int) -> bool:
+        """One look."""
+        now = time.monotonic()
+        passed, self._looked = now - self._looked, now
+        if counter != self._counter:
+            self._counter = counter
+            self._left = self._whole
+        else:
+            self._left -= min(passed, 2 * self.interval)
+        return self._left <= 0
+
+
+#: What is said of a session that nobody wanted any more.
+RAN_OUT = b"its lease ran out: for too long nothing was heard of the broker"
+
+
+def seize(folder: directory.Directory, lease: Lease) -> bool:
+    """Shuts the relay out when the lease is over, looks once more, and says so. Whether it is over."""
+    for _ in range(200):
+        if os.path.lexists(folder.at(b"ended")):
+            return True
+        if folder.lock(directory.RELAY):
+            break
+        relay = folder.holder(directory.RELAY)
+        if relay in (folder.holder(directory.GUARD), folder.holder(directory.SUPERVISOR)):
+            return False  # the other of us is at it
+        if relay:
+            _kill(relay)
+        time.sleep(0.01)
+    if lease.is_over(folder.number(b"lease")):
+        # Before anything is killed: a relay that comes now must not take us for one that hangs.
+        say_ended(folder, RAN_OUT)
+        return True
+    folder.unlock(directory.RELAY)
+    return False
+
+
+def say_ended(folder: directory.Directory, why: bytes) -> None:
+    """Writes why the session ended, unless somebody has."""
+    try:
+        if not os.path.lexists(folder.at(b"ended")):
+            directory.put_words(folder.at(b"~ended"), why)
+            os.rename(folder.at(b"~ended"), folder.at(b"ended"))
+    except OSError:
+        pass  # it was said before, or the directory is gone: both tell the relay
+
+
+def take_leave(folder: directory.Directory, why: bytes, made: List[bytes]) -> None:
+    """The session has ended and nothing of it runs: tells the relay, waits for it a while, removes what was made."""
+    say_ended(folder, why)
+    folder.ring(b"bell.r")
+    begun = moved = time.monotonic()
+    acked = folder.number(b"acked")
+    while folder.holder(directory.RELAY) and time.monotonic() < min(moved + FAREWELL, begun + LONGEST_FAREWELL):
+        time.sleep(0.005)
+        if folder.number(b"acked") != acked:
+            acked, moved = folder.number(b"acked"), time.monotonic()
+    folders.remove(made)
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, 9)
+    except OSError:
+        pass

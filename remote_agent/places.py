@@ -1,0 +1,97 @@
+"""Where the session's directory is made: in memory, for a tool call is a few small files, what is large on a disk."""
+
+from __future__ import annotations
+
+import os
+
+import directory
+import folders
+
+TYPE_CHECKING = False  # see `processes`
+if TYPE_CHECKING:
+    from typing import Dict, List, Tuple
+
+#: Bytes that must be free in a place, unless all of them are full.
+ROOM = 1 << 20
+_MEMORY = (b"tmpfs", b"ramfs")
+# Neither locks nor renames can be relied on there.
+_REMOTE = (b"nfs", b"nfs4", b"cifs", b"smb3", b"smbfs", b"afs", b"fuse.sshfs")
+
+
+class Unusable(Exception):
+    """The directory could be made nowhere; the text says what was tried."""
+
+
+def make(session: bytes, wanted: List[bytes], home: bytes) -> Tuple[bytes, bytes]:
+    """Makes the session's directory: its path, and that of its folder on a disk (empty: within it)."""
+    kinds = _file_systems()
+    environment = os.environb
+    fallback = [environment.get(b"TMPDIR", b""), b"/tmp", b"/var/tmp", home + b"/.cache", os.getcwdb()]
+    bases = wanted + [environment.get(b"XDG_RUNTIME_DIR", b""), b"/dev/shm"] + fallback
+    bases = [base for base in dict.fromkeys(bases) if base.startswith(b"/")]
+    tried: List[str] = []
+    for base in sorted(bases, key=_is_full):
+        kind = _kind_of(base, kinds)
+        if kind in _REMOTE:
+            tried.append("%s (a network file system)" % os.fsdecode(base))
+            continue
+        path = base + b"/talaria-" + session
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            raise Unusable("%s exists already: the session was started before" % os.fsdecode(path)) from None
+        except OSError as error:
+            tried.append("%s (%s)" % (os.fsdecode(base), error.strerror))
+            continue
+        disk = _on_disk(session, fallback, kinds) if kind in _MEMORY else b""
+        try:
+            directory.make(path, disk, {})
+            return path, disk
+        except OSError as error:
+            folders.remove([path] + ([disk] if disk else []))
+            tried.append("%s (%s)" % (os.fsdecode(base), error.strerror))
+    raise Unusable(
+        "no directory for the session could be made in any of %s; free space there, or set TMPDIR on the target to a "
+        "folder that can be written" % ", ".join(tried)
+    )
+
+
+def _on_disk(session: bytes, bases: List[bytes], kinds: Dict[int, bytes]) -> bytes:
+    for base in bases:
+        if base.startswith(b"/") and _kind_of(base, kinds) not in _MEMORY + _REMOTE and not _is_full(base):
+            path = base + b"/talaria-" + session + b"-disk"
+            try:
+                os.mkdir(path, 0o700)
+                return path
+            except OSError:
+                pass
+    return b""
+
+
+def _is_full(base: bytes) -> bool:
+    try:
+        place = os.statvfs(base)
+    except OSError:
+        return False  # making the folder says more
+    return place.f_bavail * place.f_frsize < ROOM
+
+
+def _file_systems() -> Dict[int, bytes]:
+    """The kinds of the file systems that are mounted, by device."""
+    kinds: Dict[int, bytes] = {}
+    try:
+        with open("/proc/self/mountinfo", "rb") as file:
+            for line in file:
+                fields = line.split()
+                major, minor = fields[2].split(b":")
+                kinds[os.makedev(int(major), int(minor))] = fields[fields.index(b"-", 6) + 1]
+    except (OSError, ValueError, IndexError):
+        pass
+    return kinds
+
+
+def _kind_of(base: bytes, kinds: Dict[int, bytes]) -> bytes:
+    try:
+        return kinds.get(os.stat(base).st_dev, b"")
+    except OSError:
+        return b""

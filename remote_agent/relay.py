@@ -1,0 +1,501 @@
+"""The relay: carries the session's directory over its standard streams, in frames.
+
+It keeps nothing that is not in the directory, runs nothing, and may be killed at any moment: the next one
+goes on. There is one at a time (`fence`). As a *look* it does everything once.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from _collections import deque  # type: ignore[import-not-found]
+
+import directory
+import fence
+import frames
+import notation
+import processes
+from blobs import Blobs
+from log_reader import LogReader
+from requests import Large, Requests, is_call
+
+TYPE_CHECKING = False  # see `processes`
+if TYPE_CHECKING:
+    from typing import Any, Deque, Dict, NoReturn, Optional, Union
+
+#: Seconds without a byte after which the broker counts as lost.
+SILENCE = 45.0
+#: Seconds between two looks that nobody rang for: while something is awaited, and else.
+SECOND_LOOK, IDLE_LOOK = 1.0, 30.0
+#: Seconds that the directory may be missing: the supervisor makes it anew when a script removed it.
+MISSING = 5.0
+#: Seconds after which a supervisor and a guard that do not show are dead.
+NOT_BEGUN = 2.0
+#: Bytes of output that are made ready at a time.
+READY = 1 << 17
+#: The bytes acknowledged at once from which on the supervisor is told: it may have held back output.
+MUCH = 1 << 15
+
+
+def first(path: bytes, owner: bytes, link: int, window: int, facts: str, code: bytes) -> NoReturn:
+    """The relay of the link that made the session. ``code`` is kept for the next ones."""
+    _serve(path, owner, link, window, facts, code)
+
+
+def again(code: bytes, arguments: Any) -> NoReturn:
+    """The relay of a later link: directory, owner, link and window are its arguments."""
+    path, owner, link, window = map(os.fsencode, arguments)
+    # Its environment holds what cells are not to see.
+    processes.forbid_inspection()
+    _serve(path, owner, int(link), int(window), "", code)
+
+
+def _serve(path: bytes, owner: bytes, link: int, window: int, facts: str, code: bytes) -> NoReturn:
+    status = 1
+    try:
+        relay = Relay(_find(path), owner, link, max(window, 2 * READY), code)
+        relay.run(facts)
+        status = 0
+    except fence.Ended as ended:
+        _say(b"G", str(ended))
+        status = 0
+    except (OSError, ValueError, fence.Fenced) as error:
+        _say(b"E", str(error))
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(status)
+
+
+def _say(kind: bytes, text: str) -> None:
+    try:
+        os.set_blocking(1, True)
+        os.write(1, frames.pack(kind, b"", text.encode("utf-8", "backslashreplace")[: frames.PAYLOAD]))
+    except OSError:
+        pass
+
+
+def _find(path: bytes) -> directory.Directory:
+    """Opens the directory, waiting for it a while."""
+    deadline = time.monotonic() + MISSING
+    while True:
+        try:
+            return directory.Directory(path)
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise fence.Ended("its directory is gone: %s" % error.strerror) from None
+        time.sleep(0.01)
+
+
+class Log:
+    """The log as one of the sources that take turns."""
+
+    def __init__(self, reader: LogReader) -> None:
+        self.reader = reader
+        self._empty = False
+
+    def frame(self, limit: int) -> bytes:
+        """The next piece, or nothing."""
+        at = self.reader.at
+        data = self.reader.read(limit)
+        self._empty = not data
+        return frames.pack(b"O", b"", data, at) if data else b""
+
+    def is_done(self) -> bool:
+        """Whether that was all for now."""
+        return self._empty
+
+
+class Relay:
+    """One link."""
+
+    def __init__(self, folder: directory.Directory, owner: bytes, link: int, window: int, code: bytes) -> None:
+        self._folder = folder
+        self._owner = owner
+        self._link = link
+        self._window = window
+        self._code = code
+        self._poll = select.poll()
+        self._bell = -1
+        self._reader = frames.Reader()
+        self._heard = time.monotonic()
+        self._due = self._heard + IDLE_LOOK
+        # What is to be said: small frames first, then those that take turns.
+        self._small: Deque[bytes] = deque()
+        self._turns: Deque[Union[Log, Large]] = deque()
+        self._out = bytearray()
+        self._said = 0
+        self._consumed = 0
+        # Known once the broker has said what it has.
+        self._log: Optional[Log] = None
+        self._requests = Requests(folder, {})
+        self._acked = 0
+        self._stored: Dict[int, bytes] = {}  # commands that were not taken when we looked last
+        self._blobs = Blobs(folder)
+        self._ring = False
+        # A look: until when something to say is waited for, and whether there was something.
+        self._until: Optional[float] = None
+        self._spoke = False
+        self._farewell: Optional[bytes] = None
+        self._finished = False
+
+    def run(self, facts: str) -> None:
+        """Carries until the link or the session ends."""
+        fence.take_over(self._folder, self._owner, self._link)
+        if not facts:
+            self._bury_the_dead()
+        os.set_blocking(1, False)
+        self._poll.register(0, select.POLLIN)
+        self._listen()
+        self._ring_all()
+        self._ready(facts)
+        self._fill()
+        self._write()
+        if facts:
+            self._keep_code()
+        while not self._finished or self._out:
+            self._turn()
+
+    def _turn(self) -> None:
+        self._fill()
+        self._write()
+        if self._finished and not self._out:
+            return
+        now = time.monotonic()
+        due = min(self._due, self._heard + SILENCE)
+        if self._until is not None:
+            due = min(self._due, self._until)
+        for fd, event in self._poll.poll(max(0, int((due - now) * 1000) + 1)):
+            if fd == 0:
+                self._hear()
+            elif fd == self._bell:
+                self._rung()
+            elif event & ~select.POLLOUT:
+                raise OSError("the broker hung up")
+        now = time.monotonic()
+        if now >= self._due:
+            self._look()
+        if self._until is None and now >= self._heard + SILENCE:
+            raise OSError("nothing was heard of the broker for %d s" % SILENCE)
+
+    # --- what is said ------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        """Makes frames ready, as far as the window lets us."""
+        exhausted = False
+        while len(self._out) < READY and not self._finished:
+            room = self._window - (self._said - self._consumed)
+            if self._small:
+                if len(self._small[0]) > room:
+                    exhausted = True
+                    break
+                self._emit(self._small.popleft())
+            elif self._turns:
+                if room < frames.PAYLOAD + 1024:
+                    exhausted = True
+                    break
+                source = self._turns.popleft()
+                frame = source.frame(frames.PAYLOAD)
+                if not source.is_done():
+                    self._turns.append(source)
+                if frame:
+                    self._spoke = True
+                    self._emit(frame)
+                    if len(frame) < frames.PAYLOAD:
+                        self._write()  # before asking whether there is more
+            else:
+                exhausted = True
+                break
+        if exhausted and not self._finished:
+            self._conclude()
+
+    def _conclude(self) -> None:
+        """All was said that could be: a look ends, and a link of a session that has ended."""
+        if self._farewell is not None and not self._turns and not self._small:
+            self._emit(frames.pack(b"G", b"", self._farewell))
+            self._finished = True
+        elif self._until is not None and (self._spoke or time.monotonic() >= self._until):
+            self._emit(frames.pack(b"Z"))
+            self._finished = True
+
+    def _emit(self, frame: bytes) -> None:
+        self._out += frame
+        self._said += len(frame)
+
+    def _write(self) -> None:
+        try:
+            while self._out:
+                del self._out[: os.write(1, self._out)]
+        except BlockingIOError:
+            self._poll.register(1, select.POLLOUT)
+            return
+        try:
+            self._poll.unregister(1)
+        except KeyError:
+            pass
+
+    def _ready(self, facts: str) -> None:
+        folder = self._folder
+        taken = folder.number(b"taken")
+        self._acked = folder.number(b"acked")
+        stored = [int(name) for name in directory.names(folder.at(b"in")) if name.isdigit() and int(name) > taken]
+        self._stored = dict.fromkeys(sorted(stored), b"")
+        sizes, complete = self._blobs.survey()
+        ready = notation.text(
+            {
+                "session": notation.words(folder.path.rpartition(b"talaria-")[2]),
+                "folder": notation.words(folder.path),
+                "owner": notation.words(self._owner),
+                "link": self._link,
+                "supervisor": bool(facts or folder.holder(directory.SUPERVISOR)),
+                "taken": taken,
+                "stored": list(self._stored),
+                "blobs": sizes,
+                "complete": complete,
+            }
+        )
+        if facts:
+            ready = ready[:-1] + ',"facts":' + facts + "}"
+        data = ready.encode("ascii")
+        for at in range(0, len(data), frames.PAYLOAD):
+            piece = data[at : at + frames.PAYLOAD]
+            self._small.append(frames.pack(b"R", b"", piece, at, at + len(piece) == len(data)))
+
+    # --- what is heard -----------------------------------------------------------------
+
+    def _hear(self) -> None:
+        try:
+            data = os.read(0, 1 << 18)
+        except BlockingIOError:
+            return
+        self._heard = time.monotonic()
+        if not data:
+            self._poll.unregister(0)
+            if self._until is None:
+                self._finished = True
+                self._out.clear()
+            return
+        for kind, final, key, payload, offset in self._reader.feed(data):
+            handler = _HANDLERS.get(kind)
+            if handler is None or (self._until is not None):
+                raise ValueError("the broker sent a frame that does not belong here (%r)" % kind)
+            handler(self, key, payload, offset, final)
+        if self._ring:
+            self._ring = False
+            self._folder.ring(b"bell.s")
+
+    def _resume(self, key: bytes, payload: bytes, offset: int, final: bool) -> None:
+        have = notation.parse(payload)
+        calls = {name.encode("ascii"): int(count) for name, count in have["calls"].items()}
+        self._requests = Requests(self._folder, calls)
+        self._log = Log(LogReader(self._folder, int(have["log"])))
+        self._look()
+
+    def _command(self, key: bytes, payload: bytes, offset: int, final: bool) -> None:
+        self._store(key, payload, b"")
+
+    def _command_by_blob(self, key: bytes, payload: bytes, offset: int, final: bool) -> None:
+        self._store(key, b"", payload)
+
+    def _store(self, key: bytes, message: bytes, blob: bytes) -> None:
+        number = int(key)
+        taken = self._folder.number(b"taken")
+        for settled in [known for known in self._stored if known <= taken]:
+            del self._stored[settled]
+        if number > taken and number not in self._stored:
+            try:
+                self._persist(lambda: self._put_command(number, message, blob))
+            except OSError as error:
+                self._refuse(key, "the command cannot be stored", error)
+                return
+            self._stored[number] = b"" if blob else message
+            self._ring = True
+        self._small.append(frames.pack(b"c", key))
+
+    def _put_command(self, number: int, message: bytes, blob: bytes) -> None:
+        path, large = self._folder.at(b"in/%d" % number), self._folder.at(b"disk/in_%d" % number)
+        if blob:
+            self._blobs.move(blob, large)
+            directory.put(path, b"")
+            return
+        try:
+            directory.put(path, message)
+        except FileNotFoundError:
+            raise
+        except OSError:  # no room in memory: an empty file takes none
+            directory.put(large, message)
+            directory.put(path, b"")
+
+    def _blob(self, key: bytes, payload: bytes, offset: int, final: bool) -> None:
+        try:
+            have, complete = self._persist(lambda: self._blobs.add(key, payload, offset, final))
+            self._small.append(frames.pack(b"b", key, b"", have, complete))
+        except OSError as error:
+            self._blobs.drop(key)
+            self._refuse(key, "the body cannot be stored", error)
+
+    def _answer(self, key: bytes, payload: bytes, offset: int, final: bool) -> None:
+        self._settle(key, payload, b"")
+
+    def _answer_by_blob(self, key: bytes, payload: bytes, offset: int, final: bool) -> None:
+        self._settle(key, b"", self._blobs.path(payload))
+        self._blobs.drop(payload)
+
+    def _settle(self, call: bytes, body: bytes, blob: bytes) -> None:
+        if not is_call(call):
+            raise ValueError("the broker answered a call that cannot be")
+        try:
+            self._persist(lambda: self._requests.answer(call, body, blob))
+            self._small.append(frames.pack(b"q", call))
+        except OSError as error:
+            self._refuse(call, "the answer cannot be stored", error)
+
+    def _acknowledged(self, key: bytes, payload: bytes, offset: int, final: bool) -> None:
+        before = self._acked
+        if offset > before and self._log is not None:
+            self._acked = offset
+            self._folder.set_number(b"acked", offset)
+            self._log.reader.acknowledge(offset)
+            if offset - before >= MUCH or self._log.reader.from_reserve:
+                self._ring = True
+
+    def _widen(self, key: bytes, payload: bytes, offset: int, final: bool) -> None:
+        self._consumed = max(self._consumed, offset)
+
+    def _renew(self, key: bytes, payload: bytes, offset: int, final: bool) -> None:
+        self._folder.set_number(b"lease", offset)
+        self._bury_the_dead()
+        self._small.append(frames.pack(b"l", b"", b"", offset))
+
+    def _end_of_look(self, key: bytes, payload: bytes, offset: int, final: bool) -> None:
+        self._until = time.monotonic() + offset / 1000
+
+    def _refuse(self, key: bytes, what: str, error: OSError) -> None:
+        text = "%s in %s: %s" % (what, os.fsdecode(self._folder.path), error.strerror or error)
+        self._small.append(frames.pack(b"E", key, text.encode("utf-8", "backslashreplace")))
+
+    # --- the directory -----------------------------------------------------------------
+
+    def _listen(self) -> None:
+        if self._bell >= 0:
+            self._poll.unregister(self._bell)
+            os.close(self._bell)
+        self._bell = self._folder.listen(b"bell.r")
+        self._poll.register(self._bell, select.POLLIN)
+
+    def _ring_all(self) -> None:
+        """The relay before us may have died between a rename and its ring."""
+        self._folder.ring(b"bell.s")
+        for name in directory.names(self._folder.at(b"rpc")):
+            if name.startswith(b"bell_"):
+                self._folder.ring(b"rpc/" + name)
+                self._folder.forget_bell(b"rpc/" + name)
+
+    def _rung(self) -> None:
+        hints = directory.drain(self._bell)
+        everything = len(hints) >= directory.FULL_BELL
+        for hint in hints.split(b"\n"):
+            if hint == b"o":
+                self._log_grew()
+            elif hint[:1] == b"q" and is_call(hint[1:]):
+                self._request(hint[1:])
+            elif hint:
+                everything = True
+        if everything:
+            self._look()
+
+    def _log_grew(self) -> None:
+        if self._log is not None and self._log not in self._turns:
+            self._turns.appendleft(self._log)
+
+    def _request(self, call: bytes) -> None:
+        if self._log is not None:
+            frame, large = self._requests.take(call)
+            if frame:
+                self._spoke = True
+                self._small.append(frame)
+            elif large is not None:
+                self._turns.append(large)
+
+    def _look(self) -> None:
+        """Looks at everything."""
+        if self._folder.is_gone():
+            self._await_directory()
+        try:
+            fence.raise_if_ended(self._folder)
+        except fence.Ended as ended:
+            self._farewell = str(ended).encode("utf-8", "backslashreplace")
+        else:
+            self._bury_the_dead()
+        if self._log is not None:
+            self._log.reader.look_again()
+            self._log_grew()
+            for call in self._requests.scan():
+                self._request(call)
+        awaited = self._requests.open_calls() or self._stored or (self._log and self._log.reader.at > self._acked)
+        self._due = time.monotonic() + (SECOND_LOOK if awaited else IDLE_LOOK)
+
+    def _bury_the_dead(self) -> None:
+        """Cleans up after a session whose supervisor and guard were both killed."""
+        deadline = time.monotonic() + NOT_BEGUN
+        while fence.is_orphaned(self._folder):
+            fence.raise_if_ended(self._folder)
+            if time.monotonic() > deadline:
+                fence.sweep(self._folder)
+                raise fence.Ended("the processes that run it were killed")
+            time.sleep(0.01)
+
+    def _persist(self, action: Any) -> Any:
+        """Does something in the directory, again when it has to be made anew first."""
+        try:
+            return action()
+        except FileNotFoundError:
+            self._await_directory()
+            return action()
+
+    def _await_directory(self) -> None:
+        """A script removed the directory: has the supervisor make it anew, and begins again in it."""
+        folder = self._folder
+        folder.ring(b"bell.s")
+        deadline = time.monotonic() + MISSING
+        while folder.is_gone() or not all(os.path.isdir(folder.at(name)) for name in (b"in", b"rpc", b"disk")):
+            if time.monotonic() > deadline:
+                raise fence.Ended("its directory was removed")
+            time.sleep(0.005)
+            try:
+                folder.open()
+            except OSError:
+                pass
+        fence.take_over(folder, self._owner, self._link)
+        self._listen()
+        self._keep_code()
+        self._requests.forget()
+        self._blobs.forget()
+        folder.set_number(b"acked", max(self._acked, folder.number(b"acked")))
+        taken = folder.number(b"taken")
+        for number, message in self._stored.items():
+            if number > taken and message:
+                directory.put(folder.at(b"in/%d" % number), message)
+        folder.ring(b"bell.s")
+
+    def _keep_code(self) -> None:
+        try:
+            directory.put(self._folder.at(b"code"), b"%x\n" % sys.hexversion + self._code)
+        except OSError:
+            pass  # the next link will say so
+
+
+_HANDLERS: Dict[bytes, Any] = {
+    b"H": Relay._resume,
+    b"C": Relay._command,
+    b"D": Relay._command_by_blob,
+    b"B": Relay._blob,
+    b"A": Relay._answer,
+    b"a": Relay._answer_by_blob,
+    b"K": Relay._acknowledged,
+    b"W": Relay._widen,
+    b"L": Relay._renew,
+    b"Z": Relay._end_of_look,
+}

@@ -1,0 +1,168 @@
+"""The conduit through the session's directory: commands lie in `in/`, events go to the log."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import directory
+import lease
+import wire
+from event_log import EventLog
+
+TYPE_CHECKING = False  # see `processes`
+if TYPE_CHECKING:
+    from typing import List, Optional
+
+    from event_loop import Abandon, Loop, Obey
+
+#: Bytes without acknowledgement above which no more output is read, as long as the link moves.
+BACKLOG = 1 << 18
+#: Seconds without a sign after which the link counts as down, and all is spooled.
+STILL = 1.0
+#: The largest command.
+_LARGEST = wire.MAX_MESSAGE + 4
+
+
+class Spool:
+    """The supervisor's side of the directory."""
+
+    def __init__(self, made: List[bytes], term: lease.Lease) -> None:
+        self._made = made
+        self._path = made[0]
+        self._disk = made[1] if len(made) > 1 else b""
+        self._lease = term
+        self._code: Optional[bytes] = None
+        self._said = False
+        self._acked = 0
+        self._moved = 0.0
+        self._over = False
+        self._taken = 0
+        self.deadline: Optional[float] = 0.0
+
+    def begin(self, loop: Loop, obey: Obey, abandon: Abandon) -> None:
+        """Begins to hand commands to ``obey``; ``abandon`` is called when the lease is over."""
+        self._loop, self._obey, self._abandon = loop, obey, abandon
+        self._folder = directory.Directory(self._path)
+        self._log = EventLog(self._folder)
+        self._listen()
+
+    def _listen(self) -> None:
+        self._folder.lock(directory.SUPERVISOR)
+        self._bell = self._folder.listen(b"bell.s")
+        self._loop.watch(self._bell, self._rung)
+
+    def send(self, message: bytes, droppable: bool) -> bool:
+        """Appends an event to the log."""
+        taken = self._log.append(message, droppable)
+        self._said = self._said or taken
+        return taken
+
+    def settle(self) -> None:
+        """Tells the relay of new events, and sees how far the broker is behind."""
+        if self._said:
+            self._said = False
+            if self._folder.is_gone():
+                self._make_again()
+            self._folder.ring(b"bell.r", b"o\n")
+        self._loop.hold(self._is_behind())
+
+    def _is_behind(self) -> bool:
+        """Whether the broker has to catch up first: the link moves, and much is under way."""
+        if self._log.end - self._acked > BACKLOG:
+            acked = self._folder.number(b"acked")
+            if acked != self._acked:
+                self._acked, self._moved = acked, time.monotonic()
+        if self._log.end - self._acked <= BACKLOG:
+            self._over = False
+            return False
+        if not self._over:
+            self._over, self._moved = True, time.monotonic()
+        now = time.monotonic()
+        if now >= self._moved + STILL:
+            return False
+        self.deadline = min(self.deadline or 0.0, now + STILL / 10)
+        return True
+
+    def expired(self) -> None:
+        """Looks at the lease, and at what nobody may have rung for."""
+        self.deadline = time.monotonic() + self._lease.interval
+        if self._lease.is_over(self._folder.number(b"lease")) and lease.seize(self._folder, self._lease):
+            self._abandon(lease.RAN_OUT)
+        if self._code is None:
+            try:
+                self._code = directory.read(self._folder.at(b"code"), 1 << 24)
+            except directory.Refused:
+                pass
+        if not all(os.path.isdir(self._folder.at(name)) for name in (b"in", b"out", b"rpc")):
+            self._make_again()
+        self._look()
+
+    def kernel_gone(self) -> None:
+        """Removes what the kernel's processes left of their calls."""
+        for name in directory.names(self._folder.at(b"rpc")):
+            directory.unlink(self._folder.at(b"rpc/" + name))
+        for name in directory.names(self._folder.at(b"disk")):
+            if name.startswith((b"req_", b"res_")):
+                directory.unlink(self._folder.at(b"disk/" + name))
+
+    def end(self, why: bytes) -> None:
+        """Removes the directory, unless the guard will."""
+        if why:
+            lease.take_leave(self._folder, why, self._made)
+
+    def _rung(self) -> None:
+        directory.drain(self._bell)
+        self._look()
+
+    def _look(self) -> None:
+        if self._folder.is_gone() and not self._make_again():
+            return
+        self._said = self._log.retry() or self._said
+        while True:
+            command = self._next_command()
+            if command is None:
+                return
+            try:
+                for kind, fields in wire.Reader().feed(command):
+                    self._obey(kind, fields)
+            except (ValueError, IndexError):
+                pass  # not of the broker's making
+
+    def _next_command(self) -> Optional[bytes]:
+        name = b"in/%d" % (self._taken + 1)
+        path, large = self._folder.at(name), self._folder.at(b"disk/in_%d" % (self._taken + 1))
+        try:
+            command = directory.read(path, _LARGEST)
+            if command == b"":
+                command = directory.read(large, _LARGEST) or b""
+                directory.unlink(large)
+        except directory.Refused:
+            command = None
+            directory.unlink(path)
+        if command is not None:
+            self._taken += 1
+            self._folder.set_number(b"taken", self._taken)
+            directory.unlink(path)
+        return command
+
+    def _make_again(self) -> bool:
+        """Makes the directory anew, or what is missing of it: a script removed it. Whether it is there again."""
+        numbers = {name: self._folder.number(name) for name in directory.NUMBERS}
+        try:
+            directory.make(self._path, self._disk, numbers)
+            if self._code is not None:
+                directory.put(self._folder.at(b"code"), self._code)
+            relay = self._folder.take_bell(b"bell.r")
+            self._folder.open()
+            self._loop.unwatch(self._bell)
+            os.close(self._bell)
+            self._listen()
+            self._log.make_again()
+        except OSError:
+            return False  # tried again with the next look
+        if relay >= 0:
+            # Nobody knows of the new bell yet; the relay still listens at the old one.
+            directory.ring(relay)
+            os.close(relay)
+        return True

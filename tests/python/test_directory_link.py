@@ -1,0 +1,309 @@
+"""The directory link on a real relay: what is sent arrives, once and whole, whatever becomes of the links."""
+
+import os
+import random
+import signal
+import time
+
+import pytest
+from directory_host import CALLS, Host, holder, wait_until
+
+
+@pytest.fixture
+def host(tmp_path):
+    made = []
+
+    def make(**options):
+        made.append(Host(tmp_path, **options))
+        return made[-1].start()
+
+    yield make
+    for one in made:
+        one.close()
+    for one in made:
+        for pid in one.processes():
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_session_from_its_start_to_its_end(host):
+    session = host().ready_kernel()
+    assert session.run(1, "x = 41\nprint('hello')") == "hello\n"
+    assert session.run(2, CALLS + "print(x + 1, call('echo', {'a': 'é'}))") == "42 {'a': 'é'}\n"
+    session.end()
+    assert session.gone == "it was closed"
+    assert not os.path.exists(session.disk())
+
+
+def test_the_first_frame_says_what_the_place_is(host, tmp_path):
+    session = host(cwd=os.fsencode(tmp_path)).begun()
+    facts = session.facts
+    assert facts["cwd"] == str(tmp_path)
+    assert facts["environment"]["PATH"] == os.environ["PATH"]
+    assert (facts["uid"], facts["python"]) == (os.geteuid(), facts["python"])
+    assert os.path.isabs(facts["shell"])
+    assert session.ready["supervisor"] is True
+    assert (session.ready["taken"], session.ready["stored"]) == (0, [])
+    session.end()
+
+
+def test_later_links_know_what_was_stored(host):
+    session = host().ready_kernel()
+    session.run(1, "print(1)")
+    session.drop()
+    session.relink()
+    session.begun()
+    assert session.ready["taken"] == session.commands
+    assert (session.ready["link"], session.ready["folder"]) == (2, session.folder)
+    assert session.run(2, "print(2)") == "2\n"
+    session.end()
+
+
+def test_output_and_calls_survive_any_number_of_links(host):
+    # Cut at random moments; on each new link both ends say what they have.
+    session = host().ready_kernel()
+    rng = random.Random(7)
+    source = CALLS + (
+        "import sys, time\nfor i in range(300):\n    assert call('echo', {'i': i}) == {'i': i}\n    print('line', i)\n"
+    )
+    session.cell(1, source, timeout=100)
+    cuts = 0
+    begun = time.monotonic()
+    while not session.done(1):
+        assert time.monotonic() < begun + 90
+        until = time.monotonic() + rng.uniform(0.0, 0.15)
+        session.pump(lambda until=until: session.done(1) or time.monotonic() > until)
+        if not session.done(1) and cuts < 15:
+            cuts += 1
+            session.drop()
+            session.relink()
+    assert session.output[1].decode().splitlines() == ["line %d" % i for i in range(300)]
+    assert len(session.dispatched) == 300
+    assert len(set(session.dispatched)) == 300
+    assert session.done(1)[1] == b"done"
+    assert cuts > 3
+    session.end()
+
+
+def test_a_cell_ends_while_no_link_is_there(host):
+    session = host().ready_kernel()
+    session.cell(1, "import time\ntime.sleep(0.3)\nfor i in range(200000): print(i)")
+    session.pump(lambda: not session.unstored)
+    session.drop()
+    time.sleep(1.5)
+    session.relink()
+    session.pump(lambda: session.done(1))
+    assert session.output[1].decode().split() == [str(i) for i in range(200000)]
+    session.end()
+
+
+def test_a_command_acts_once_however_often_it_is_sent(host):
+    session = host().ready_kernel()
+    session.cell(1, "print('ran')")
+    message = session.unstored[session.commands]
+    session.pump(lambda: session.done(1))
+    stored = []
+    for _ in range(3):
+        session.link.send(b"C", b"%d" % session.commands, message)
+    session.pump(lambda: len(stored) == 3, on=lambda kind: stored.append(1) if kind == b"c" else None)
+    assert session.run(2, "print('after')") == "after\n"
+    assert [kind for kind, _ in session.events].count(b"D") == 2
+    session.end()
+
+
+def test_a_later_link_shuts_out_the_one_before(host):
+    session = host().ready_kernel()
+    before = session.link
+    session.relink()
+    session.begun()
+    wait_until(lambda: before.process.poll() is not None)
+    assert session.run(1, "print('on the new one')") == "on the new one\n"
+    before.close()
+    session.end()
+
+
+def test_an_earlier_link_is_turned_away(host):
+    session = host().ready_kernel()
+    session.drop()
+    session.relink(number=7)
+    session.begun()
+    latest, ready = session.link, session.ready
+    for number in (3, 7):
+        session.relink(number=number)
+        session.gone = ""
+        session.pump(lambda: session.link.ended)
+        session.gone = None
+        assert "has taken over" in session.refused[-1][1]
+        session.close()
+    session.link, session.ready = latest, ready
+    assert session.run(1, "print('undisturbed')") == "undisturbed\n"
+    session.relink(number=1, owner="another")
+    session.begun()
+    wait_until(lambda: latest.process.poll() is not None)
+    latest.close()
+    session.end()
+
+
+def test_a_relay_that_is_stopped_is_replaced(host):
+    session = host().ready_kernel()
+    before = session.link
+    os.kill(holder(session.folder, 2), signal.SIGSTOP)
+    session.relink()
+    session.begun()
+    assert session.run(1, "print(1)") == "1\n"
+    before.close()
+    session.end()
+
+
+def test_bodies_of_64_mib_pass_either_way(host):
+    session = host().ready_kernel()
+    size = 64 << 20
+    session.tool = lambda name, arguments: {"text": arguments["text"][::-1]}
+    source = CALLS + (
+        "text = 'ab' * %d\n"
+        "answer = call('reverse', {'text': text})\n"
+        "print(len(answer['text']), answer['text'] == text[::-1])" % (size // 2)
+    )
+    assert session.run(1, source, limit=120, timeout=100) == "%d True\n" % size
+    assert not [name for name in os.listdir(session.disk()) if name.startswith(("req_", "res_", "blob_"))]
+    session.end()
+
+
+def test_small_calls_pass_between_the_pieces_of_a_large_one(host):
+    session = host().ready_kernel()
+    source = CALLS + (
+        "import threading\n"
+        "order = []\n"
+        "def large():\n"
+        "    Client()('large', {'text': 'x' * (24 << 20)}); order.append('large')\n"
+        "thread = threading.Thread(target=large)\n"
+        "thread.start()\n"
+        "while not any(name.startswith('req_') for name in os.listdir(D + '/rpc')): time.sleep(0.001)\n"
+        "small = Client()\n"
+        "for i in range(3): small('small', {'i': i}); order.append('small')\n"
+        "thread.join(); print(order)"
+    )
+    session.tool = lambda name, arguments: {"ok": True}
+    assert session.run(1, source, limit=90) == "['small', 'small', 'small', 'large']\n"
+    session.end()
+
+
+def test_a_cell_of_some_megabytes_goes_as_a_body(host):
+    session = host().ready_kernel()
+    assert session.run(1, "text = '''%s'''\nprint(len(text))" % ("y" * (4 << 20))) == "%d\n" % (4 << 20)
+    assert not [name for name in os.listdir(session.disk()) if name.startswith(("in_", "blob_"))]
+    session.end()
+
+
+def test_a_body_goes_on_where_the_link_before_left_it(host):
+    session = host().begun()
+    body = bytes(range(256)) * 1024
+    session.link.send(b"B", b"one", body[:65536], 0, False)
+    session.link.send(b"B", b"one", body[65536:100000], 65536, False)
+    session.pump(lambda: session.blobs.get(b"one") == 100000)
+    session.drop()
+    session.relink()
+    session.begun()
+    assert session.ready["blobs"] == {"one": 100000}
+    assert session.ready["complete"] == []
+    session.link.send(b"B", b"one", body[150000:160000], 150000, False)  # a gap: nothing is taken
+    session.link.send(b"B", b"one", body[90000:150000], 90000, False)  # an overlap is
+    session.link.send(b"B", b"one", body[150000:210000], 150000, False)
+    session.link.send(b"B", b"one", body[210000:], 210000, True)
+    session.pump(lambda: session.blobs.get(b"one") == len(body))
+    with open(session.disk() + "/blob_one", "rb") as file:
+        assert file.read() == body
+    session.end()
+
+
+def test_one_look_at_a_time(host):
+    session = host().ready_kernel()
+    session.drop()
+    session.cell(1, CALLS + "for i in range(3): print(call('echo', {'i': i}))")
+    session.looking = True
+    for _ in range(40):
+        session.look()
+        if session.done(1):
+            break
+    assert session.output[1].decode() == "{'i': 0}\n{'i': 1}\n{'i': 2}\n"
+    assert len(session.dispatched) == 3
+    session.command(b"Z")
+    for _ in range(20):
+        session.look(100)
+        if session.gone:
+            break
+    assert session.gone
+    wait_until(lambda: not os.path.exists(session.folder))
+
+
+def test_output_is_held_back_while_the_broker_catches_up(host):
+    session = host(window=1 << 19).ready_kernel()
+    session.cell(1, "import sys\nfor i in range(160): sys.stdout.write('z' * 65535 + '\\n')\nprint('end')")
+    most = []
+
+    def waiting(kind):
+        out = os.listdir(session.folder + "/out")
+        spooled = [name for name in os.listdir(session.disk()) if len(name) == 16]
+        most.append(len(out) + len(spooled))
+        if kind == b"O":
+            time.sleep(0.002)
+
+    session.pump(lambda: session.done(1), 60, on=waiting)
+    assert len(session.output[1]) == 160 * 65536 + 4
+    assert max(most) < 10, max(most)  # files of 256 KiB, of 40 in all
+    session.end()
+
+
+def test_without_acknowledgement_all_is_spooled_and_comes_later(host):
+    session = host().ready_kernel()
+    session.acking = False
+    session.cell(1, "import sys\nfor i in range(80): sys.stdout.write('z' * 65535 + '\\n')\nprint('end')")
+    session.pump(lambda: not session.unstored)
+    session.drop()
+    spooled = session.disk()
+    wait_until(lambda: len([name for name in os.listdir(spooled) if len(name) == 16]) > 15)
+    assert len(os.listdir(session.folder + "/out")) <= 3
+    session.acking = True
+    session.relink()
+    session.pump(lambda: session.done(1), 60)
+    assert len(session.output[1]) == 80 * 65536 + 4
+    session.pump(lambda: not [name for name in os.listdir(spooled) if len(name) == 16][1:])
+    session.end()
+
+
+def test_what_is_no_request_is_answered_or_passed_over(host):
+    session = host().ready_kernel()
+    source = CALLS + (
+        "os.symlink('/etc/passwd', D + '/rpc/req_' + 'a' * 16 + '-1')\n"
+        "os.mkdir(D + '/rpc/req_' + 'b' * 16 + '-1')\n"
+        "os.mkfifo(D + '/rpc/req_' + 'c' * 16 + '-1')\n"
+        "for name in ('req_', 'req_../../x'.replace('/', '_'), 'req_' + 'A' * 16 + '-1', 'other', 'req_x-1'):\n"
+        "    open(D + '/rpc/' + name, 'w').close()\n"
+        "with open(D + '/rpc/req_' + 'd' * 16 + '-1', 'wb') as file: file.truncate(1 << 33)\n"
+        "bells = [D + '/rpc/bell_' + c * 16 for c in 'abcd']\n"
+        "fds = [os.mkfifo(bell) or os.open(bell, os.O_RDWR) for bell in bells]\n"
+        "fd = os.open(D + '/bell.r', os.O_WRONLY | os.O_NONBLOCK); os.write(fd, b'?'); os.close(fd)\n"
+        "for c in 'abcd':\n"
+        "    path = D + '/rpc/res_' + c * 16 + '-1'\n"
+        "    while not os.path.exists(path): time.sleep(0.01)\n"
+        "    print('cannot be read' in open(path).read(), os.path.lexists(D + '/rpc/req_' + c * 16 + '-1'))\n"
+        "print(call('echo', {'still': 'here'}))"
+    )
+    assert session.run(1, source) == "True False\n" * 4 + "{'still': 'here'}\n"
+    assert [tool for _, tool in session.dispatched] == ["echo"]
+    session.end()
+
+
+def test_a_kernel_leaves_nothing_of_its_calls(host):
+    session = host().ready_kernel()
+    session.hold = True
+    session.cell(1, CALLS + "call('never', {'text': 'x' * (1 << 20)})")
+    session.pump(lambda: session.held)
+    session.command(b"X", b"1", b"now")
+    session.pump(lambda: session.done(1))
+    wait_until(lambda: not os.listdir(session.folder + "/rpc"))
+    assert not [name for name in os.listdir(session.disk()) if name.startswith("req_")]
+    # The broker answers all the same; nobody waits for it.
+    session.answer(session.held[0][0], {"late": True})
+    session.pump(lambda: not session.answers)
+    assert not os.listdir(session.folder + "/rpc")
+    session.end()
