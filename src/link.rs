@@ -3,6 +3,7 @@
 //! A [`Link`] moves commands out and events in, and delivers the tool calls of scripts to a
 //! [`CallHandler`]. It knows nothing of targets, tools or outcomes.
 
+pub(crate) mod call;
 pub mod message;
 
 use async_trait::async_trait;

@@ -1,14 +1,12 @@
 //! Tool calls: one connection per calling thread, one call at a time on each.
 //!
-//! Request: 4-byte big-endian length, then the JSON array `[token, cell, tool, arguments]`. Answer:
-//! 4-byte big-endian length, then a JSON value. The other half is `remote_agent/hermes_runtime.py`.
+//! Request and answer: 4-byte big-endian length, then JSON (`src/link/call.rs`).
 
 use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
-use subtle::ConstantTimeEq;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
@@ -16,8 +14,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::endpoint::{Endpoint, Stream};
-use crate::limits::{MAX_CALL_FRAME, MAX_TOOL_MESSAGE, MIB};
-use crate::link::{CallHandler, IncomingCall};
+use crate::limits::MAX_CALL_FRAME;
+use crate::link::CallHandler;
+use crate::link::call::{append_answer, parse, too_large};
 
 /// Requests above this size are read one at a time, so that memory stays bounded.
 const LARGE_REQUEST: usize = 1 << 20;
@@ -117,10 +116,7 @@ impl Connection {
             }
             let size = u32::from_be_bytes([buffer[0], buffer[1], buffer[2], buffer[3]]) as usize;
             if size as u64 > MAX_CALL_FRAME {
-                let refusal = json!({"error": format!(
-                    "the call is {size} bytes long and the limit is {MAX_TOOL_MESSAGE} bytes (64 MiB) of arguments; pass less at a time, or a file's path"
-                )});
-                write(&mut stream, &refusal).await?;
+                write(&mut stream, &too_large(size as u64)).await?;
                 // Closed now, the refusal would be lost with what is still on its way.
                 let rest = (4 + size).saturating_sub(buffer.len()) as u64;
                 tokio::io::copy(&mut (&mut stream).take(rest), &mut tokio::io::sink()).await?;
@@ -142,7 +138,7 @@ impl Connection {
                 write(&mut stream, &json!({"error": "one call at a time on a connection"})).await?;
                 return Ok(());
             }
-            let request = self.parse(&buffer[4..]);
+            let request = parse(&buffer[4..], &self.token);
             if size > LARGE_REQUEST {
                 buffer = Vec::with_capacity(8192);
             }
@@ -188,53 +184,14 @@ impl Connection {
         }
         Ok(turn)
     }
-
-    fn parse(&self, body: &[u8]) -> Result<IncomingCall, String> {
-        let (token, cell, tool, arguments): (String, u64, String, Map<String, Value>) = serde_json::from_slice(body)
-            .map_err(|error| {
-                format!("the call could not be read ({error}); arguments must be plain JSON values of valid Unicode")
-            })?;
-        if bool::from(token.as_bytes().ct_eq(self.token.as_bytes())) {
-            Ok(IncomingCall { cell, tool, arguments })
-        } else {
-            Err("the call carries no valid token of this session and was refused".to_owned())
-        }
-    }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "checked against a limit below 4 GiB")]
 async fn write(stream: &mut Box<dyn Stream>, answer: &Value) -> std::io::Result<()> {
     let mut body = vec![0_u8; 4];
-    serde_json::to_writer(&mut body, answer)?;
-    if body.len() as u64 > MAX_CALL_FRAME || text_bytes(answer, body.len()) > MAX_TOOL_MESSAGE + MIB {
-        let size = body.len();
-        body.truncate(4);
-        serde_json::to_writer(
-            &mut body,
-            &json!({"error": format!(
-                "the tool ran, but its result of {size} bytes is over the limit of {MAX_TOOL_MESSAGE} bytes (64 MiB); ask for less at a time"
-            )}),
-        )?;
-    }
+    append_answer(&mut body, answer)?;
     let size = (body.len() - 4) as u32;
     body[..4].copy_from_slice(&size.to_be_bytes());
     stream.write_all(&body).await?;
     stream.flush().await
-}
-
-/// Bytes of text in a value; `encoded`, an upper bound, spares the count for most.
-fn text_bytes(value: &Value, encoded: usize) -> u64 {
-    fn count(value: &Value) -> u64 {
-        match value {
-            Value::String(text) => text.len() as u64,
-            Value::Array(items) => items.iter().map(|item| 1 + count(item)).sum(),
-            Value::Object(map) => map.iter().map(|(key, item)| key.len() as u64 + 1 + count(item)).sum(),
-            _ => 1,
-        }
-    }
-    if encoded as u64 <= MAX_TOOL_MESSAGE {
-        0
-    } else {
-        count(value)
-    }
 }
