@@ -1,6 +1,7 @@
 //! How a process starts on a target. A backend knows only that; it has never heard of Python,
 //! cells or tools.
 
+pub mod command;
 pub mod local;
 
 use std::collections::BTreeMap;
