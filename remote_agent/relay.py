@@ -129,6 +129,7 @@ class Relay:
         self._said = 0
         self._consumed = 0
         # Known once the broker has said what it has.
+        self._have = b""
         self._log: Optional[Log] = None
         self._requests = Requests(folder, {})
         self._acked = 0
@@ -287,7 +288,10 @@ class Relay:
             self._folder.ring(b"bell.s")
 
     def _resume(self, key: bytes, payload: bytes, offset: int, final: bool) -> None:
-        have = notation.parse(payload)
+        self._have += payload
+        if not final:
+            return
+        have = notation.parse(self._have)
         calls = {name.encode("ascii"): int(count) for name, count in have["calls"].items()}
         self._requests = Requests(self._folder, calls)
         self._log = Log(LogReader(self._folder, int(have["log"])))

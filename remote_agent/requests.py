@@ -95,7 +95,7 @@ class Requests:
     def answer(self, call: bytes, body: bytes, blob: bytes) -> None:
         """Puts an answer beside its request and rings; ``blob`` is the file that holds it, if it is large.
 
-        OSError: not even an empty file has room.
+        OSError: not even an empty file has room, or the blob is not there.
         """
         folder = self._folder
         large = self._known.pop(call, True)
@@ -104,16 +104,18 @@ class Requests:
             directory.unlink(blob)  # nobody waits any more, or it was answered before
             return
         answer = folder.at(b"rpc/res_" + call)
-        if blob and not os.path.lexists(blob):
-            blob, body = b"", b'{"error": "the tool ran, but its answer went with the directory of the session"}'
+        moved = folder.at(b"disk/res_" + call)
+        # A relay before us may have died when it had moved it.
+        if blob and not os.path.lexists(blob) and not os.path.lexists(moved):
+            raise OSError("its body is not there")
         try:
-            if blob:
-                os.rename(blob, folder.at(b"disk/res_" + call))
+            if blob and os.path.lexists(blob):
+                os.rename(blob, moved)
             directory.put(answer, directory.ELSEWHERE if blob else body)
         except FileNotFoundError:
             raise
         except OSError:
-            directory.unlink(folder.at(b"disk/res_" + call))
+            directory.unlink(moved)
             directory.put(answer, b"")
         _remove(request)
         if large:

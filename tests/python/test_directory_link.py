@@ -1,5 +1,6 @@
 """The directory link on a real relay: what is sent arrives, once and whole, whatever becomes of the links."""
 
+import json
 import os
 import random
 import signal
@@ -212,6 +213,58 @@ def test_a_body_goes_on_where_the_link_before_left_it(host):
     session.pump(lambda: session.blobs.get(b"one") == len(body))
     with open(session.disk() + "/blob_one", "rb") as file:
         assert file.read() == body
+    session.end()
+
+
+def _held_call(session):
+    session.hold = True
+    session.cell(1, CALLS + "print(call('make', {})['text'] == 'y' * 100000)")
+    session.pump(lambda: session.held)
+    call = session.held[0][0]
+    return call, json.dumps({"text": "y" * 100000}).encode()
+
+
+def test_a_relay_may_die_between_the_body_of_an_answer_and_its_name(host):
+    session = host().ready_kernel()
+    call, body = _held_call(session)
+    with open(session.disk() + "/res_" + call.decode(), "wb") as file:
+        file.write(body)
+    session.drop()
+    session.relink()
+    session.begun()
+    session.link.send(b"a", call, b"gone")
+    session.pump(lambda: session.done(1))
+    assert (bytes(session.output[1]), session.refused) == (b"True\n", [])
+    session.end()
+
+
+def test_an_answer_whose_body_is_not_there_is_asked_for_again(host):
+    session = host().ready_kernel()
+    call, body = _held_call(session)
+    session.link.send(b"a", call, b"gone")
+    session.pump(lambda: session.refused)
+    assert session.refused[0][0] == call
+    assert "its body is not there" in session.refused[0][1]
+    session.answer(call, json.loads(body))
+    session.pump(lambda: session.done(1))
+    assert bytes(session.output[1]) == b"True\n"
+    session.end()
+
+
+def test_what_the_broker_has_may_come_in_pieces(host):
+    session = host().ready_kernel()
+    session.run(1, "print(1)")
+    session.drop()
+    text = json.dumps({"log": session.log, "calls": {}}).encode()
+
+    def in_pieces():
+        session.link.send(b"H", b"", text[:5], 0, False)
+        session.link.send(b"H", b"", text[5:], 5)
+
+    session.resume = in_pieces
+    session.relink()
+    session.begun()
+    assert session.run(2, "print(2)") == "2\n"
     session.end()
 
 
