@@ -87,6 +87,7 @@ pub mod broker;
 pub mod bundle;
 pub mod config;
 pub mod environment;
+pub mod file_rpc;
 pub mod interpreter;
 pub mod kernel;
 pub mod limits;

@@ -4,7 +4,10 @@
 //! [`CallHandler`]. It knows nothing of targets, tools or outcomes.
 
 pub(crate) mod call;
+pub(crate) mod introduction;
 pub mod message;
+
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
@@ -12,7 +15,7 @@ use serde_json::{Map, Value};
 pub use message::{CellDone, JobDone, KernelStart, LinkCommand, LinkEvent, RunCell, RunJob};
 
 /// Why a link failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum LinkError {
     /// The far side ended or closed its stream.
     #[error("the supervisor of the session is gone")]
@@ -26,7 +29,27 @@ pub enum LinkError {
         /// Path or address.
         place: String,
         /// What the system said.
-        source: std::io::Error,
+        source: Arc<std::io::Error>,
+    },
+    /// The session on another target came to its end.
+    #[error("the session on {target} has ended: {reason}")]
+    Ended {
+        /// The target as the user wrote it.
+        target: String,
+        /// How, and what to do.
+        reason: String,
+    },
+    /// Another target did not come back.
+    #[error(
+        "the connection to {target} was lost and did not come back within {patience}: {reason}; the session there ends by itself when its lease runs out"
+    )]
+    Lost {
+        /// The target as the user wrote it.
+        target: String,
+        /// The time that was waited.
+        patience: String,
+        /// What was seen last.
+        reason: String,
     },
 }
 

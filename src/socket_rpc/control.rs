@@ -11,13 +11,14 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use super::calls::CallServer;
 use super::endpoint::{Endpoint, Transport};
 use super::outgoing::Outgoing;
-use crate::backends::{BackendError, Command, Process, ProcessEnd, Target};
-use crate::bundle::{self, MARKER};
+use crate::backends::{BackendError, Command, Process, Target};
+use crate::bundle;
+use crate::link::introduction::{Introduction, Unfit, introduction, last_words};
 use crate::link::{CallHandler, Link, LinkCommand, LinkError, LinkEvent};
 
 /// Time in which the target side must have begun.
@@ -25,8 +26,6 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 /// A script may have stopped the guard, and the supervisor with it: while nothing is heard of them, they are
 /// told to go on this often. The guard wakes the supervisor.
 const WAKE_INTERVAL: Duration = Duration::from_secs(1);
-/// Bytes of the target side's stderr that an error quotes.
-const STDERR_KEPT: usize = 2000;
 
 /// What is started, and where.
 pub struct Start<'a> {
@@ -127,7 +126,7 @@ impl SocketLink {
             buffer: BytesMut::with_capacity(1 << 16),
             ended: false,
         };
-        let (version, python, folders) = match tokio::time::timeout(START_LIMIT, incoming.begin()).await {
+        let (found, folders) = match tokio::time::timeout(START_LIMIT, incoming.begin()).await {
             Ok(begun) => {
                 let begun = begun?;
                 incoming.begun = true;
@@ -153,8 +152,8 @@ impl SocketLink {
         Ok(Self {
             commands,
             folder: folder.clone(),
-            python,
-            version,
+            python: found.python,
+            version: found.version,
             events: Mutex::new(incoming),
             calls: std::sync::Mutex::new(calls),
             socket_folder,
@@ -206,7 +205,7 @@ impl Link for SocketLink {
         if let Err(source) = make_private(&self.socket_folder) {
             return Err(LinkError::Bind {
                 place: self.socket_folder.display().to_string(),
-                source,
+                source: source.into(),
             });
         }
         let endpoint = Endpoint::bind(self.transport, &self.socket_folder).await?;
@@ -251,16 +250,6 @@ fn log_stderr(process: &mut Process) {
     });
 }
 
-/// Why an interpreter that never introduced itself is unfit.
-fn unfit(last_words: String) -> StartError {
-    // All that Python 2 has to say to the option that isolates it.
-    if last_words.contains("Unknown option: -I") {
-        StartError::TooOld("2".to_owned())
-    } else {
-        StartError::Broken(last_words)
-    }
-}
-
 /// Makes the folder; what has its name and is none of ours is not used, and a link is not followed.
 fn make_private(folder: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
@@ -295,30 +284,16 @@ impl Drop for Incoming {
 
 impl Incoming {
     /// Waits for the line that says which interpreter this is, then for the supervisor's greeting.
-    async fn begin(&mut self) -> Result<(String, String, Vec<String>), StartError> {
-        let line = loop {
-            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
-                let line = self.buffer.split_to(end + 1);
-                let text = String::from_utf8_lossy(&line).trim().to_owned();
-                if let Some(found) = text.strip_prefix(MARKER) {
-                    break found.trim().to_owned();
-                }
-                debug!(line = %text, "the interpreter said something before it began");
-                continue;
-            }
-            if self.buffer.len() > 1 << 16 || self.read().await? == 0 {
-                return Err(unfit(self.last_words().await));
-            }
-        };
-        let (version, python) = line.split_once(' ').unwrap_or((&line, ""));
-        let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-        if (numbers.next(), numbers.next()) < (Some(3), Some(8)) {
-            return Err(StartError::TooOld(version.to_owned()));
-        }
+    async fn begin(&mut self) -> Result<(Introduction, Vec<String>), StartError> {
+        let found = introduction(&mut self.process, &mut self.buffer).await;
+        let found = found.map_err(|unfit| match unfit {
+            Unfit::TooOld(version) => StartError::TooOld(version),
+            Unfit::Ended(last_words) => StartError::Broken(last_words.to_string()),
+        })?;
         match self.next().await {
-            Ok(LinkEvent::Hello(folders)) => Ok((version.to_owned(), python.to_owned(), folders)),
+            Ok(LinkEvent::Hello(folders)) => Ok((found, folders)),
             Ok(_) => Err(StartError::Link(LinkError::Malformed("no greeting"))),
-            Err(LinkError::Gone) => Err(StartError::Broken(self.last_words().await)),
+            Err(LinkError::Gone) => Err(StartError::Broken(last_words(&mut self.process).await.to_string())),
             Err(error) => Err(error.into()),
         }
     }
@@ -355,28 +330,5 @@ impl Incoming {
                 return Err(LinkError::Gone);
             }
         }
-    }
-
-    /// How the interpreter ended and the end of what it wrote to stderr.
-    async fn last_words(&mut self) -> String {
-        let mut text = Vec::new();
-        let limit = Duration::from_secs(1);
-        let read = self.process.stderr.read_to_end(&mut text);
-        let _ = tokio::time::timeout(limit, read).await;
-        let end = match tokio::time::timeout(limit, self.process.end.wait()).await {
-            Ok(ProcessEnd::Code(code)) => format!("exited with {code}"),
-            Ok(ProcessEnd::Signal(signal)) => format!("was ended by signal {signal}"),
-            Ok(ProcessEnd::Lost) | Err(_) => "did not answer as Python does".to_owned(),
-        };
-        let text = String::from_utf8_lossy(&text[text.len().saturating_sub(STDERR_KEPT)..]);
-        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        // A traceback says it in its last line, everything else in its first.
-        let line = if text.contains("Traceback (") {
-            lines.next_back()
-        } else {
-            lines.next()
-        };
-        let text: String = line.unwrap_or_default().chars().take(300).collect();
-        if text.is_empty() { end } else { format!("{end}: {text}") }
     }
 }

@@ -45,9 +45,9 @@ impl Endpoint {
         match transport {
             Transport::Unix => {
                 let path = folder.join("rpc.sock");
-                let failed = |source| LinkError::Bind {
+                let failed = |source: std::io::Error| LinkError::Bind {
                     place: path.display().to_string(),
-                    source,
+                    source: source.into(),
                 };
                 if let Err(error) = std::fs::remove_file(&path)
                     && error.kind() != std::io::ErrorKind::NotFound
@@ -59,9 +59,9 @@ impl Endpoint {
                 Ok(Self::Unix(listener, path))
             }
             Transport::Tcp => {
-                let failed = |source| LinkError::Bind {
+                let failed = |source: std::io::Error| LinkError::Bind {
                     place: "127.0.0.1".to_owned(),
-                    source,
+                    source: source.into(),
                 };
                 let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(failed)?;
                 let port = listener.local_addr().map_err(failed)?.port();

@@ -1,0 +1,182 @@
+//! The driver for targets on which no process may live long: one look after the other, each a process that takes
+//! everything there and brings everything back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tracing::debug;
+
+use super::frame::{Frame, kind};
+use super::host::Signal;
+use super::shared::{Shared, Writer};
+use super::site::{Attempts, Connection, Lost, Site};
+use super::stream::{end, receive};
+use crate::link::LinkError;
+use crate::link::introduction::introduce;
+
+/// The longest that a look waits over there for something to say.
+const WAIT: Duration = Duration::from_secs(1);
+/// Time beyond that in which it must have come back.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Looks until the session ends. The first look is that of the process which made the session.
+pub(super) async fn run(shared: Arc<Shared>, mut site: Site, connection: Connection) {
+    let mut attempts = Attempts::new(site.reconnect_timeout);
+    let mut first = Some(connection);
+    loop {
+        let wait = match first {
+            Some(_) => Duration::ZERO,
+            None => next_look(&shared, site.lease / 3).await,
+        };
+        let look = look(&shared, &mut site, first.take(), wait);
+        let reason = match attempts.bounded(wait + LIMIT, look).await {
+            Some(Ok(())) => {
+                attempts = Attempts::new(site.reconnect_timeout);
+                continue;
+            }
+            Some(Err(Lost::Ended(error))) => return shared.end(error),
+            Some(Err(Lost::Broken(reason))) => reason,
+            None => "it did not answer in time".to_owned(),
+        };
+        debug!(target = %site.name, %reason, "a look was lost");
+        shared.close();
+        {
+            let mut state = shared.lock();
+            state.relinks.count += 1;
+            state.relinks.reason.clone_from(&reason);
+        }
+        if let Err(error) = wait_for_target(&mut site, &mut attempts, reason).await {
+            return shared.end(error);
+        }
+    }
+}
+
+/// Waits until it is time for a look. Returns how long that may wait over there.
+async fn next_look(shared: &Shared, idle: Duration) -> Duration {
+    loop {
+        shared.retry();
+        {
+            let state = shared.lock();
+            if state.host.is_uploading() {
+                return Duration::ZERO;
+            }
+            if state.host.is_busy() {
+                return WAIT;
+            }
+        }
+        if tokio::time::timeout(idle, shared.to_say.notified()).await.is_err() {
+            // Only to keep the lease.
+            return Duration::ZERO;
+        }
+    }
+}
+
+/// Asks for the target until it can be looked at again.
+async fn wait_for_target(site: &mut Site, attempts: &mut Attempts, mut reason: String) -> Result<(), LinkError> {
+    let mut is_paused = false;
+    loop {
+        if let Some(error) = attempts.give_up(site, &reason) {
+            return Err(error);
+        }
+        attempts.pause(!is_paused).await;
+        let left = attempts.left();
+        is_paused = false;
+        match attempts.bounded(LIMIT.min(left), site.check()).await {
+            Some(Ok(Some(()))) => return Ok(()),
+            Some(Ok(None)) => {
+                is_paused = true;
+                attempts.set_left(left);
+            }
+            Some(Err(Lost::Broken(why))) => reason = why,
+            Some(Err(Lost::Ended(error))) => return Err(error),
+            None => reason = "it did not answer in time".to_owned(),
+        }
+    }
+}
+
+async fn look(shared: &Arc<Shared>, site: &mut Site, first: Option<Connection>, wait: Duration) -> Result<(), Lost> {
+    let is_first = first.is_some();
+    let mut connection = match first {
+        Some(connection) => connection,
+        None => {
+            let connection = site.spawn().await?;
+            shared.open(None, true);
+            connection
+        }
+    };
+    let frames = frames(shared, wait);
+    let mut stdin = connection.stdin.take();
+    let write = async {
+        write(&mut stdin, &frames).await;
+        std::future::pending::<()>().await;
+    };
+    let read = async {
+        if !is_first
+            && introduce(&mut connection.stdout, &mut connection.buffer)
+                .await
+                .is_none()
+        {
+            return Err(Lost::Broken(connection.why("the relay did not begin").await));
+        }
+        loop {
+            for signal in receive(shared, &mut connection)? {
+                match signal {
+                    Signal::LookEnd => {
+                        shared.close();
+                        return Ok(());
+                    }
+                    other => end(site, other)?,
+                }
+            }
+            // A look that only waits is given up as soon as there is more to say.
+            let only_waits = !wait.is_zero() && shared.lock().host.is_quiet();
+            let read = tokio::select! {
+                read = connection.stdout.read_buf(&mut connection.buffer) => read,
+                () = news(shared), if only_waits => return Ok(()),
+            };
+            if !matches!(read, Ok(1..)) {
+                return Err(Lost::Broken(
+                    connection.why("the relay ended before it was asked to").await,
+                ));
+            }
+        }
+    };
+    // Both at once: a relay that has much to say must not wait for us, nor we for it.
+    tokio::select! {
+        look = read => look,
+        () = write => Ok(()),
+    }
+}
+
+/// Waits until there is something to say that a look, told before, was not told.
+async fn news(shared: &Shared) {
+    while !shared.lock().host.has_news() {
+        shared.to_say.notified().await;
+    }
+}
+
+/// All that there is to say.
+fn frames(shared: &Shared, wait: Duration) -> BytesMut {
+    let mut state = shared.lock();
+    let mut frames = BytesMut::new();
+    state.host.acknowledge_all();
+    loop {
+        let before = frames.len();
+        state.host.write(&mut frames);
+        if frames.len() == before {
+            break;
+        }
+    }
+    Frame::number(kind::LOOK, u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)).encode(&mut frames);
+    frames
+}
+
+async fn write(stdin: &mut Option<Writer>, frames: &[u8]) {
+    if let Some(stdin) = stdin {
+        // A relay that has ended shows on what comes from there.
+        let _ = stdin.write_all(frames).await;
+        let _ = stdin.flush().await;
+    }
+}

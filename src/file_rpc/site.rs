@@ -1,0 +1,224 @@
+//! The place of a session on its target: how further links to it are made, and for how long that is tried.
+
+use std::ffi::OsString;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::shared::Writer;
+use crate::backends::{BackendError, Command, Process, ProcessWait, Target, TargetState};
+use crate::bundle;
+use crate::limits::format_seconds;
+use crate::link::LinkError;
+
+/// The first and the longest pause between two attempts to make a link.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
+/// Time between two looks at the clock while something is waited for. More than twice of it has not passed for us:
+/// we were stopped, or asleep.
+pub(super) const TICK: Duration = Duration::from_millis(500);
+/// Links in a row that broke before they brought anything on, from which on that is named as the reason.
+const SHORT_LIVED: u32 = 5;
+
+/// One process on the target that carries the directory. It is killed when this is dropped.
+pub(super) struct Connection {
+    pub(super) stdin: Option<Writer>,
+    pub(super) stdout: Box<dyn AsyncRead + Send + Unpin>,
+    pub(super) buffer: BytesMut,
+    end: Box<dyn ProcessWait>,
+    last_line: Arc<Mutex<String>>,
+}
+
+impl Connection {
+    /// Takes over a process, with what it has already said.
+    pub(super) fn new(process: Process, buffer: BytesMut) -> Self {
+        let last_line = Arc::new(Mutex::new(String::new()));
+        let said = last_line.clone();
+        tokio::spawn(async move {
+            let mut lines = BufReader::new(process.stderr).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                warn!(relay = %line);
+                *said.lock().unwrap_or_else(PoisonError::into_inner) = line;
+            }
+        });
+        Self {
+            stdin: Some(process.stdin),
+            stdout: process.stdout,
+            buffer,
+            end: process.end,
+            last_line,
+        }
+    }
+
+    /// What became of it, with its last line on stderr.
+    pub(super) async fn why(&mut self, what: &str) -> String {
+        // What it had to say comes with its end.
+        let _ = tokio::time::timeout(TICK, self.end.wait()).await;
+        let line = self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
+        if line.trim().is_empty() {
+            what.to_owned()
+        } else {
+            format!("{what} ({})", line.trim())
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.end.kill();
+    }
+}
+
+/// Why a link came to its end.
+#[derive(Debug)]
+pub(super) enum Lost {
+    /// It broke; another one can be made.
+    Broken(String),
+    /// The session has ended.
+    Ended(LinkError),
+}
+
+/// Where a session is.
+pub(super) struct Site {
+    pub(super) target: Arc<dyn Target>,
+    pub(super) name: String,
+    pub(super) python: OsString,
+    pub(super) folder: String,
+    pub(super) owner: String,
+    pub(super) link: u64,
+    pub(super) window: u32,
+    pub(super) reconnect_timeout: Duration,
+    pub(super) lease: Duration,
+    /// What the target called its incarnation when that was asked first.
+    pub(super) incarnation: Option<String>,
+}
+
+impl Site {
+    /// The session has ended.
+    pub(super) fn ended(&self, reason: impl Into<String>) -> Lost {
+        Lost::Ended(LinkError::Ended {
+            target: self.name.clone(),
+            reason: reason.into(),
+        })
+    }
+
+    /// Looks whether the target is still the one that it was. `None`: it stands still.
+    pub(super) async fn check(&mut self) -> Result<Option<()>, Lost> {
+        match self.target.state().await {
+            TargetState::Gone(how) => Err(self.ended(how)),
+            TargetState::Unreachable(why) => Err(Lost::Broken(why)),
+            TargetState::Paused => Ok(None),
+            TargetState::Running { incarnation } => {
+                let first = self.incarnation.get_or_insert_with(|| incarnation.clone());
+                if *first == incarnation {
+                    Ok(Some(()))
+                } else {
+                    Err(self.ended("it was started anew, and what ran there is gone; run the cell again"))
+                }
+            }
+        }
+    }
+
+    /// Starts another process that carries the directory. Its number is higher than all before.
+    pub(super) async fn spawn(&mut self) -> Result<Connection, Lost> {
+        self.link += 1;
+        let command = Command {
+            program: self.python.clone(),
+            arguments: bundle::arguments_of_link(&self.folder, &self.owner, self.link, self.window),
+            environment: Default::default(),
+            folder: None,
+        };
+        match self.target.spawn(command).await {
+            Ok(process) => Ok(Connection::new(process, BytesMut::with_capacity(1 << 16))),
+            Err(BackendError::Gone { reason, advice, .. }) => Err(self.ended(format!("{reason}; {advice}"))),
+            Err(error) => Err(Lost::Broken(error.to_string())),
+        }
+    }
+}
+
+/// How long and how often it has been tried to come back.
+pub(super) struct Attempts {
+    left: Duration,
+    whole: Duration,
+    pause: Duration,
+    short_lived: u32,
+}
+
+impl Attempts {
+    pub(super) fn new(whole: Duration) -> Self {
+        Self {
+            left: whole,
+            whole,
+            pause: PAUSES.0,
+            short_lived: 0,
+        }
+    }
+
+    /// A link has ended that had stood. Only one that brought something on counts as having come back.
+    pub(super) fn lost(&mut self, progress: bool) {
+        if progress {
+            *self = Self::new(self.whole);
+        } else {
+            self.short_lived += 1;
+        }
+    }
+
+    /// Waits before the next attempt; `charged` while the target could answer.
+    pub(super) async fn pause(&mut self, charged: bool) {
+        let pause = self.pause;
+        self.pause = (2 * pause).min(PAUSES.1);
+        tokio::time::sleep(pause).await;
+        if charged {
+            self.left = self.left.saturating_sub(pause);
+        }
+    }
+
+    /// The time that is left.
+    pub(super) fn left(&self) -> Duration {
+        self.left
+    }
+
+    /// Takes back what an attempt was charged.
+    pub(super) fn set_left(&mut self, left: Duration) {
+        self.left = left;
+    }
+
+    /// Lets an attempt go on for `limit` at most, and charges it. Time in which this process did not run does not count.
+    pub(super) async fn bounded<T>(&mut self, limit: Duration, attempt: impl Future<Output = T>) -> Option<T> {
+        let mut attempt = pin!(attempt);
+        let mut limit = limit;
+        loop {
+            let began = Instant::now();
+            let result = tokio::time::timeout(TICK.min(limit), &mut attempt).await;
+            let passed = began.elapsed().min(2 * TICK);
+            self.left = self.left.saturating_sub(passed);
+            limit = limit.saturating_sub(passed);
+            match result {
+                Ok(result) => return Some(result),
+                Err(_) if limit.is_zero() => return None,
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// The end of all attempts, when that has come.
+    pub(super) fn give_up(&self, site: &Site, reason: &str) -> Option<LinkError> {
+        self.left.is_zero().then(|| LinkError::Lost {
+            target: site.name.clone(),
+            patience: format_seconds(self.whole),
+            reason: if self.short_lived >= SHORT_LIVED {
+                format!(
+                    "a stream was opened {} times and broke at once each time, the last time because {reason}; `transport: polled` needs no stream that lasts",
+                    self.short_lived
+                )
+            } else {
+                reason.to_owned()
+            },
+        })
+    }
+}

@@ -1,0 +1,311 @@
+//! The start of a session on another target: the first interpreter there that is fit takes the bundle and
+//! becomes the first relay.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::io::AsyncWriteExt;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use super::link::FileLink;
+use super::ready::Ready;
+use super::shared::Shared;
+use super::site::{Connection, Lost, Site};
+use super::{polled, stream};
+use crate::backends::{BackendError, Command, Target};
+use crate::bundle::{self, DirectoryStart, Interpreters};
+use crate::link::introduction::{Introduction, Unfit, introduction};
+use crate::link::{CallHandler, LinkError};
+
+/// Time in which an interpreter must introduce itself.
+const INTRODUCTION_LIMIT: Duration = Duration::from_secs(30);
+/// Time in which the relay must have begun: other interpreters may be tried there, 5 s each.
+const READY_LIMIT: Duration = Duration::from_secs(60);
+/// Time in which a session is told to end after its link was dropped.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// The least window: a frame must fit, and others beside it.
+const LEAST_WINDOW: u32 = 256 << 10;
+
+/// How the directory is reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// Streams where the target has them.
+    #[default]
+    Auto,
+    /// One process that lives long.
+    Stream,
+    /// One process for each look.
+    Polled,
+}
+
+/// What is started, and where.
+#[derive(Clone)]
+pub struct Start {
+    /// Where processes start.
+    pub target: Arc<dyn Target>,
+    /// The target as the user wrote it.
+    pub name: String,
+    /// Interpreters to try, in this order.
+    pub pythons: Vec<OsString>,
+    /// Where the session starts there; `None`: where its processes start.
+    pub cwd: Option<PathBuf>,
+    /// Whether it gets a private working folder instead.
+    pub work: bool,
+    /// Which interpreters may run the kernel.
+    pub interpreters: Interpreters,
+    /// Folders there in which the directory may be made, best first; the target knows more.
+    pub bases: Vec<PathBuf>,
+    /// How long the session lives without a sign of the broker.
+    pub lease: Duration,
+    /// The same before the first sign.
+    pub first_lease: Duration,
+    /// How long it is tried to come back to it.
+    pub reconnect_timeout: Duration,
+    /// How the directory is reached.
+    pub transport: Transport,
+    /// Bytes that may be on their way to us; `None`: what the target allows.
+    pub window: Option<u32>,
+    /// Answers the calls.
+    pub handler: Arc<dyn CallHandler>,
+}
+
+/// Why the target side did not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The target could not start a process at all.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// No interpreter was fit.
+    #[error(
+        "no fit Python on {target} ({}); a session needs Python 3.8 or newer there: install it, or name its path as `python`",
+        list(.tried)
+    )]
+    NoPython {
+        /// The target as the user wrote it.
+        target: String,
+        /// What was tried, and what was found.
+        tried: Vec<(String, String)>,
+    },
+    /// The target has no streams.
+    #[error("{target} keeps no process with open streams, so `transport: stream` cannot be; use `auto` or `polled`")]
+    NoStreams {
+        /// The target as the user wrote it.
+        target: String,
+    },
+    /// The place is unfit: no folder can be written, or the working directory is not there.
+    #[error("the session on {target} could not begin: {reason}")]
+    Place {
+        /// The target as the user wrote it.
+        target: String,
+        /// What was found.
+        reason: String,
+    },
+    /// The link failed.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+}
+
+fn list(tried: &[(String, String)]) -> String {
+    let lines: Vec<String> = tried
+        .iter()
+        .map(|(python, found)| format!("{python}: {found}"))
+        .collect();
+    lines.join("; ")
+}
+
+/// What one interpreter came to.
+enum Attempt {
+    Began(Box<Begun>),
+    Unfit(String),
+}
+
+struct Begun {
+    connection: Connection,
+    introduction: Introduction,
+    shared: Arc<Shared>,
+    site: Site,
+    ready: Box<Ready>,
+}
+
+pub(super) async fn start(start: Start) -> Result<FileLink, StartError> {
+    let has_streams = start.target.capabilities().has_streams;
+    let is_stream = match start.transport {
+        Transport::Auto => has_streams,
+        Transport::Stream if !has_streams => return Err(StartError::NoStreams { target: start.name }),
+        Transport::Stream => true,
+        Transport::Polled => false,
+    };
+    let mut tried = Vec::new();
+    for python in &start.pythons {
+        match attempt(&start, python).await? {
+            Attempt::Began(begun) => return Ok(drive(*begun, is_stream, tried)),
+            Attempt::Unfit(found) => {
+                debug!(target = %start.name, python = %python.to_string_lossy(), %found, "an interpreter is unfit");
+                tried.push((python.to_string_lossy().into_owned(), found));
+            }
+        }
+    }
+    Err(StartError::NoPython {
+        target: start.name,
+        tried,
+    })
+}
+
+/// Nobody waits for a driver that is gone, whatever became of it.
+struct EndWithDriver(Arc<Shared>);
+
+impl Drop for EndWithDriver {
+    fn drop(&mut self) {
+        self.0.end(LinkError::Gone);
+    }
+}
+
+fn drive(begun: Begun, is_stream: bool, tried: Vec<(String, String)>) -> FileLink {
+    let folder = begun.site.folder.clone();
+    let facts = begun.ready.facts.unwrap_or_default();
+    let introduction = begun.introduction;
+    let shared = begun.shared.clone();
+    let dropped = CancellationToken::new();
+    let until = dropped.clone();
+    tokio::spawn(async move {
+        let _end = EndWithDriver(begun.shared.clone());
+        let run = async {
+            if is_stream {
+                stream::run(begun.shared, begun.site, begun.connection).await;
+            } else {
+                polled::run(begun.shared, begun.site, begun.connection).await;
+            }
+        };
+        tokio::select! {
+            () = run => {}
+            () = async { until.cancelled().await; tokio::time::sleep(FAREWELL).await } => {}
+        }
+    });
+    let transport = if is_stream { "stream" } else { "polled" };
+    FileLink::new(shared, dropped, folder, transport, facts, introduction, tried)
+}
+
+async fn attempt(start: &Start, python: &OsString) -> Result<Attempt, StartError> {
+    let command = Command {
+        program: python.clone(),
+        arguments: bundle::arguments(),
+        environment: Default::default(),
+        folder: None,
+    };
+    let mut process = match start.target.spawn(command).await {
+        Ok(process) => process,
+        Err(BackendError::NoProgram { reason, .. }) => return Ok(Attempt::Unfit(reason)),
+        Err(error) => return Err(error.into()),
+    };
+    let mut buffer = BytesMut::with_capacity(1 << 16);
+    let introduced = introduction(&mut process, &mut buffer);
+    let introduction = match tokio::time::timeout(INTRODUCTION_LIMIT, introduced).await {
+        Ok(Ok(introduction)) => introduction,
+        Ok(Err(Unfit::TooOld(version))) => return Ok(Attempt::Unfit(format!("is Python {version}"))),
+        Ok(Err(Unfit::Ended(last_words))) if last_words.is_missing() => {
+            return Ok(Attempt::Unfit(format!("is not there, {last_words}")));
+        }
+        Ok(Err(Unfit::Ended(last_words))) => return Ok(Attempt::Unfit(last_words.to_string())),
+        Err(_) => {
+            process.end.kill();
+            let found = format!("said nothing for {} s", INTRODUCTION_LIMIT.as_secs());
+            return Ok(Attempt::Unfit(found));
+        }
+    };
+    let window = start.window.unwrap_or(start.target.capabilities().window);
+    let window = window.max(LEAST_WINDOW);
+    let owner = random_hex()?;
+    let bundle = bundle::directory_bundle(&DirectoryStart {
+        session: random_hex()?,
+        bases: start.bases.iter().map(bytes_of).collect(),
+        owner: owner.clone(),
+        link: 1,
+        window,
+        lease: start.lease,
+        first_lease: start.first_lease,
+        cwd: start.cwd.as_deref().map(bytes_of).unwrap_or_default(),
+        work: start.work,
+        interpreters: start.interpreters,
+    });
+    let shared = Arc::new(Shared::new(window, random_hex()?.into(), start.handler.clone()));
+    let mut site = Site {
+        target: start.target.clone(),
+        name: start.name.clone(),
+        // An interpreter that does not know its own path is called as it was found.
+        python: match introduction.python.as_str() {
+            "" => python.clone(),
+            known => known.into(),
+        },
+        folder: String::new(),
+        owner,
+        link: 1,
+        window,
+        reconnect_timeout: start.reconnect_timeout,
+        lease: start.lease,
+        incarnation: None,
+    };
+    let mut connection = Connection::new(process, buffer);
+    let begun = begin(&shared, &site, &mut connection, &bundle, start);
+    let ready = match tokio::time::timeout(READY_LIMIT, begun).await {
+        Ok(Ok(ready)) => ready,
+        Ok(Err(Lost::Broken(reason))) => {
+            return Err(StartError::Place {
+                target: start.name.clone(),
+                reason,
+            });
+        }
+        Ok(Err(Lost::Ended(error))) => return Err(error.into()),
+        Err(_) => {
+            return Err(StartError::Place {
+                target: start.name.clone(),
+                reason: format!("it did not get ready within {} s", READY_LIMIT.as_secs()),
+            });
+        }
+    };
+    site.folder.clone_from(&ready.folder);
+    Ok(Attempt::Began(Box::new(Begun {
+        connection,
+        introduction,
+        shared,
+        site,
+        ready,
+    })))
+}
+
+/// Gives the bundle to an interpreter that waits for it.
+async fn begin(
+    shared: &Arc<Shared>,
+    site: &Site,
+    connection: &mut Connection,
+    bundle: &[u8],
+    start: &Start,
+) -> Result<Box<Ready>, Lost> {
+    if let Some(stdin) = &mut connection.stdin {
+        // An interpreter that has ended shows on what comes from there.
+        let _ = stdin.write_all(bundle).await;
+        let _ = stdin.flush().await;
+    }
+    let is_stream = start.transport != Transport::Polled && start.target.capabilities().has_streams;
+    let writer = if is_stream { connection.stdin.take() } else { None };
+    shared.open(writer, false);
+    stream::ready(shared, site, connection).await
+}
+
+fn bytes_of(path: impl AsRef<std::ffi::OsStr>) -> Vec<u8> {
+    path.as_ref().as_encoded_bytes().to_vec()
+}
+
+/// 128 random bits: names that nobody can guess or squat.
+fn random_hex() -> Result<String, StartError> {
+    let mut bits = [0_u8; 16];
+    getrandom::fill(&mut bits).map_err(|error| BackendError::Refused {
+        target: "this machine".to_owned(),
+        reason: format!("it gives no random numbers: {error}"),
+        advice: "see that /dev/urandom can be read".to_owned(),
+    })?;
+    Ok(format!("{:032x}", u128::from_ne_bytes(bits)))
+}

@@ -1,0 +1,190 @@
+//! The driver for targets on which a process may live long: one relay carries the directory for as long as it
+//! can, and when it is gone another one takes its place.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::time::Instant;
+use tracing::info;
+
+use super::host::Signal;
+use super::ready::Ready;
+use super::shared::Shared;
+use super::site::{Attempts, Connection, Lost, Site, TICK};
+use crate::link::LinkError;
+use crate::link::introduction::introduce;
+
+/// Time between two signs of life.
+const BEAT: Duration = Duration::from_secs(5);
+/// Time without a byte after which a link counts as lost.
+const SILENCE: Duration = Duration::from_secs(15);
+/// Time in which a new link must stand.
+const ATTEMPT: Duration = Duration::from_secs(20);
+/// Time after which what was taken of the log is acknowledged, should nothing else be said before.
+const ACKNOWLEDGE: Duration = Duration::from_millis(20);
+
+/// Carries the session over one stream after the other until it ends.
+pub(super) async fn run(shared: Arc<Shared>, mut site: Site, mut connection: Connection) {
+    let mut attempts = Attempts::new(site.reconnect_timeout);
+    if site.incarnation.is_none() {
+        // Asked while the first link stands, so that a target that was started anew is noticed later.
+        let _ = tokio::time::timeout(ATTEMPT, site.check()).await;
+    }
+    loop {
+        let reason = match carry(&shared, &site, &mut connection).await {
+            Lost::Broken(reason) => reason,
+            Lost::Ended(error) => return shared.end(error),
+        };
+        attempts.lost(shared.close());
+        drop(connection);
+        info!(target = %site.name, %reason, "the link is lost and made again");
+        match reconnect(&shared, &mut site, &mut attempts, reason.clone()).await {
+            Ok(new) => connection = new,
+            Err(error) => return shared.end(error),
+        }
+        let mut state = shared.lock();
+        state.relinks.count += 1;
+        state.relinks.reason = reason;
+    }
+}
+
+async fn reconnect(
+    shared: &Arc<Shared>,
+    site: &mut Site,
+    attempts: &mut Attempts,
+    mut reason: String,
+) -> Result<Connection, LinkError> {
+    let mut is_paused = false;
+    loop {
+        if let Some(error) = attempts.give_up(site, &reason) {
+            return Err(error);
+        }
+        attempts.pause(!is_paused).await;
+        let left = attempts.left();
+        is_paused = false;
+        match attempts.bounded(ATTEMPT.min(left), attempt(shared, site)).await {
+            Some(Ok(Some(connection))) => return Ok(connection),
+            Some(Ok(None)) => {
+                is_paused = true;
+                attempts.set_left(left);
+            }
+            Some(Err(Lost::Broken(why))) => reason = why,
+            Some(Err(Lost::Ended(error))) => return Err(error),
+            None => reason = "it did not answer in time".to_owned(),
+        }
+    }
+}
+
+async fn attempt(shared: &Arc<Shared>, site: &mut Site) -> Result<Option<Connection>, Lost> {
+    if site.check().await?.is_none() {
+        return Ok(None);
+    }
+    let mut connection = site.spawn().await?;
+    if introduce(&mut connection.stdout, &mut connection.buffer)
+        .await
+        .is_none()
+    {
+        return Err(Lost::Broken(connection.why("the relay did not begin").await));
+    }
+    shared.open(connection.stdin.take(), false);
+    ready(shared, site, &mut connection).await?;
+    Ok(Some(connection))
+}
+
+/// Waits until a relay has said what it found.
+pub(super) async fn ready(shared: &Arc<Shared>, site: &Site, connection: &mut Connection) -> Result<Box<Ready>, Lost> {
+    loop {
+        let mut found = None;
+        for signal in receive(shared, connection)? {
+            match signal {
+                Signal::Ready(ready) => found = Some(ready),
+                other => end(site, other)?,
+            }
+        }
+        if let Some(ready) = found {
+            return Ok(ready);
+        }
+        if !matches!(connection.stdout.read_buf(&mut connection.buffer).await, Ok(1..)) {
+            return Err(Lost::Broken(connection.why("the relay ended before it began").await));
+        }
+    }
+}
+
+/// Takes what has come.
+pub(super) fn receive(shared: &Arc<Shared>, connection: &mut Connection) -> Result<Vec<Signal>, Lost> {
+    use super::host::HostError;
+    shared.receive(&mut connection.buffer).map_err(|error| match error {
+        HostError::Session(error) => Lost::Ended(error),
+        HostError::Frame(_) | HostError::Link(_) => Lost::Broken(error.to_string()),
+    })
+}
+
+/// What the relay says at the end of a link.
+pub(super) fn end(site: &Site, signal: Signal) -> Result<(), Lost> {
+    match signal {
+        Signal::Gone(why) => Err(site.ended(why)),
+        Signal::Refused(why) => Err(Lost::Broken(why)),
+        Signal::Ready(_) | Signal::LookEnd | Signal::Dispatch(..) | Signal::Cancel(_) => Ok(()),
+    }
+}
+
+/// Carries frames until the link ends.
+async fn carry(shared: &Arc<Shared>, site: &Site, connection: &mut Connection) -> Lost {
+    let heard = AtomicBool::new(true);
+    tokio::select! {
+        lost = read(shared, site, connection, &heard) => lost,
+        () = shared.write() => Lost::Broken("it could not be written to".to_owned()),
+        () = watch(shared, &heard) => Lost::Broken(format!("nothing was heard for {} s", SILENCE.as_secs())),
+    }
+}
+
+async fn read(shared: &Arc<Shared>, site: &Site, connection: &mut Connection, heard: &AtomicBool) -> Lost {
+    let mut acknowledge: Option<Instant> = Some(Instant::now() + ACKNOWLEDGE);
+    loop {
+        let due = acknowledge.unwrap_or_else(Instant::now);
+        connection.buffer.reserve(1 << 16);
+        let read = tokio::select! {
+            read = connection.stdout.read_buf(&mut connection.buffer) => read,
+            () = tokio::time::sleep_until(due), if acknowledge.is_some() => {
+                acknowledge = shared.acknowledge().then(|| Instant::now() + 5 * ACKNOWLEDGE);
+                continue;
+            }
+        };
+        if !matches!(read, Ok(1..)) {
+            return Lost::Broken(connection.why("the relay ended").await);
+        }
+        heard.store(true, Ordering::Relaxed);
+        let signals = match receive(shared, connection) {
+            Ok(signals) => signals,
+            Err(lost) => return lost,
+        };
+        for signal in signals {
+            if let Err(lost) = end(site, signal) {
+                return lost;
+            }
+        }
+        acknowledge.get_or_insert_with(|| Instant::now() + ACKNOWLEDGE);
+    }
+}
+
+/// Gives signs of life; returns when none came for too long. Time in which this process did not run does not count.
+async fn watch(shared: &Shared, heard: &AtomicBool) {
+    let mut silence = Duration::ZERO;
+    let mut beaten = Instant::now();
+    while silence < SILENCE {
+        let began = Instant::now();
+        tokio::time::sleep(TICK).await;
+        if heard.swap(false, Ordering::Relaxed) {
+            silence = Duration::ZERO;
+        } else {
+            silence += began.elapsed().min(2 * TICK);
+        }
+        if beaten.elapsed() >= BEAT {
+            beaten = Instant::now();
+            shared.beat();
+        }
+        shared.retry();
+    }
+}
