@@ -2,6 +2,7 @@
 //! cells or tools.
 
 pub mod command;
+pub mod docker;
 pub mod local;
 
 use std::collections::BTreeMap;

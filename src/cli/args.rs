@@ -39,6 +39,10 @@ pub(crate) enum Verb {
     Run(Box<Run>),
     /// Say what works here and what does not, and the fix
     Doctor(Doctor),
+    /// List what of ours is alive: where, how old, whose
+    Ls(Ls),
+    /// Remove what of ours has no owner any more
+    Gc(Gc),
     /// Print the tool's schema for a model
     Schema(Schema),
     /// Print the configuration that is in force, and where each value came from
@@ -100,6 +104,23 @@ pub(crate) struct Doctor {
     /// The target to try
     #[arg(value_name = "TARGET", default_value = "local")]
     pub(crate) target: String,
+}
+
+/// List what of ours is alive: where, how old, whose.
+#[derive(Args)]
+pub(crate) struct Ls {
+    /// Print one object per thing as a line of JSON, and nothing else
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Remove what of ours has no owner any more: the broker that made it has ended. What cannot be told from here removes
+/// itself when its lease runs out.
+#[derive(Args)]
+pub(crate) struct Gc {
+    /// Say what would be removed, and remove nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 /// Print the schema of `execute_code`.

@@ -5,6 +5,8 @@ mod completions;
 mod config;
 mod doctor;
 mod exit;
+mod gc;
+mod ls;
 mod run;
 mod schema;
 mod stream;
@@ -38,6 +40,8 @@ pub(crate) fn main(environment: &Environment) -> u8 {
     let result = match cli.verb {
         Verb::Run(verb) => run::run(&verb, global, environment),
         Verb::Doctor(doctor) => doctor::run(&doctor, global, environment),
+        Verb::Ls(verb) => ls::run(&verb, environment),
+        Verb::Gc(verb) => gc::run(&verb, environment),
         Verb::Schema(schema) => schema::run(&schema, global, environment),
         Verb::Config(verb) => config::run(&verb, global, environment),
         Verb::Completions { shell } => completions::run(shell),

@@ -1,0 +1,3 @@
+# No home directory is said.
+FROM talaria-test:base
+ENV HOME=

@@ -1,0 +1,3 @@
+# A user that the image's passwd does not know.
+FROM talaria-test:base
+USER 12345

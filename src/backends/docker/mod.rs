@@ -1,0 +1,50 @@
+//! Containers: those that are made for a session, and those that run already.
+//!
+//! [`DockerImage`] makes one container per session, with the session's first command as its first process; every later
+//! command is an exec in it. [`DockerContainer`] only ever execs, and never stops or removes what it was given. Both
+//! work with any engine that speaks Docker's API from 1.41 on, Podman's included; [`EngineSources`] says which one.
+//! What was made carries labels ([`ours`]) that name its owner, so that one broker never removes what is another's.
+
+mod compose;
+mod container;
+mod engine;
+mod exec;
+mod failure;
+mod images;
+mod made;
+mod options;
+pub mod ours;
+mod owner;
+mod process;
+mod running;
+mod tunnel;
+
+pub use compose::{ComposeService, ProjectSources};
+pub use engine::{Engine, EngineAddress, EngineSources};
+pub use made::DockerImage;
+pub use options::{
+    DEFAULT_MEMORY, DEFAULT_PROCESSES, DockerOptions, Network, Volume, VolumeSource, parse_cpus, parse_memory,
+    parse_shm_size,
+};
+pub use owner::{Fate, Owner};
+pub use running::{DockerContainer, RunningOptions, Which};
+
+use super::Capabilities;
+
+/// What containers can do. An engine locks the whole container when more than about a megabyte of a command's output
+/// waits unread: hence the window.
+const CAPABILITIES: Capabilities = Capabilities {
+    is_here: false,
+    has_streams: true,
+    window: 512 * 1024,
+};
+
+/// A name that nobody guesses: 12 hex digits.
+fn random_name() -> String {
+    let mut bytes = [0; 6];
+    if getrandom::fill(&mut bytes).is_err() {
+        // Nothing secret hangs on it; the engine refuses a name that is taken.
+        bytes.copy_from_slice(&std::process::id().to_be_bytes().repeat(2)[..6]);
+    }
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
