@@ -4,7 +4,7 @@ Bundle: 8 digits length and the configuration, ``NAME=VALUE`` entries separated 
 modules, each its name, NUL, the length of its source, NUL, the source.
 
 Compiling the modules takes longer than all the rest of a start. So each process compiles only what it imports;
-and with a ``cache`` in the configuration all compiled code is kept there, one file for each bundle and version of
+and with a ``cache`` in the configuration compiled code is kept there, one file for each bundle and version of
 Python. What others can write is not read.
 """
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List
 
 KERNEL = ("surroundings", "cell_sources", "kernel")  # run in a process of their own
+WORKER = ("worker", "workspace", "text_file", "page", "whole_file")  # wanted only when a file is read or written
 
 
 def read(size: int) -> bytes:
@@ -71,13 +72,14 @@ class Modules:
         return [(name, self.sources[name], lambda name=name: self.code(name)) for name in KERNEL]
 
     def use_cache(self, path: bytes) -> None:
-        """Takes all compiled code from a file, or keeps it there."""
+        """Takes the compiled code from a file, or keeps it there."""
         path += b"-%x" % sys.hexversion
+        names = [name for name in self.sources if name not in WORKER]
         found = cached(path)
-        if found is not None and list(found) == list(self.sources):
+        if found is not None and list(found) == names:
             self.compiled = found
         else:
-            keep(path, {name: self.code(name) for name in self.sources})
+            keep(path, {name: self.code(name) for name in names})
 
 
 def cached(path: bytes) -> Any:

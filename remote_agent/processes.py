@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
     import socket
-    from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
+    from typing import Any, Callable, Collection, Dict, List, Mapping, NoReturn, Optional, Sequence, Set, Tuple
 else:
     # Every session pays for what is imported before its kernel starts: `typing`, and the Python
     # halves of `signal` and `socket` with their enums, took longer than all the rest.
@@ -139,8 +139,12 @@ def _default_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
-def descendants(root: int) -> List[int]:
-    """All living processes below ``root``, parents before children."""
+#: Reapers of processes that are ours and no work of a script's.
+own_reapers: Set[int] = set()
+
+
+def descendants(root: int, besides: Collection[int] = ()) -> List[int]:
+    """All living processes below ``root``, parents before children; not some of them and what is below those."""
     below: Dict[int, List[int]] = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -155,7 +159,7 @@ def descendants(root: int) -> List[int]:
     found: List[int] = []
     queue = [root]
     while queue:
-        children = below.get(queue.pop(), ())
+        children = [pid for pid in below.get(queue.pop(), ()) if pid not in besides]
         found.extend(children)
         queue.extend(children)
     return found
@@ -254,7 +258,7 @@ class Tree:
             os.waitpid(self.pid, 0)  # its end of the control closes a moment before it can be collected
         except ChildProcessError:
             pass
-        return 0 if nothing_below() else len(descendants(os.getpid()))
+        return 0 if nothing_below() else len(descendants(os.getpid(), own_reapers))
 
     def terminate(self) -> None:
         """SIGTERM to everything, SIGKILL after the grace."""
@@ -306,8 +310,28 @@ def spawn(
     the reaper leaves when its main process has ended, and what that left in the background climbs to
     the supervisor; otherwise it stays until it is told to end the tree.
     """
+    folders = [folder, apart or folder]
+    return _under_reaper(lambda control: _become(argv, environment, folders, stdio, keep, control), outlived, False)
+
+
+def spawn_own(run: Callable[[int], None], keep: int) -> Tree:
+    """Runs a function of ours, with one descriptor, in a process under a reaper of its own.
+
+    It is no work of the script's: it does not count as left of the session, and goes on when it is stopped.
+    """
+    tree = _under_reaper(lambda _: _run_alone(run, keep), False, True)
+    own_reapers.add(tree.pid)
+    return tree
+
+
+def _under_reaper(start: Callable[[socket.socket], NoReturn], outlived: bool, own: bool) -> Tree:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        ours.close()
+        theirs.close()
+        raise
     if pid:
         theirs.close()
         ours.setblocking(False)
@@ -322,10 +346,25 @@ def spawn(
             theirs.send(b"E" + str(error).encode("utf-8", "backslashreplace"))
             os._exit(1)
         if main == 0:
-            _become(argv, environment, [folder, apart or folder], stdio, keep, theirs)
+            start(theirs)
         theirs.send(b"P%d" % main)
         close_all_but(theirs.fileno())
-        _Reaper(main, theirs, outlived).run()
+        _Reaper(main, theirs, outlived, own).run()
+    finally:
+        os._exit(0)
+
+
+def _run_alone(run: Callable[[int], None], keep: int) -> NoReturn:
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        quiet = null()
+        for fd in (0, 1, 2):
+            os.dup2(quiet, fd)
+        close_all_but(0, 1, 2, keep)
+        os.chdir("/")
+        run(keep)
     finally:
         os._exit(0)
 
@@ -361,10 +400,11 @@ def _become(
 
 
 class _Reaper:
-    def __init__(self, main: int, control: socket.socket, outlived: bool) -> None:
+    def __init__(self, main: int, control: socket.socket, outlived: bool, own: bool) -> None:
         self.main = main
         self.control = control
         self.outlived = outlived
+        self.woken = [main] if own else []
         self.deadline: Optional[float] = None
 
     def run(self) -> None:
@@ -373,7 +413,7 @@ class _Reaper:
         poll.register(wake, select.POLLIN)
         poll.register(self.control, select.POLLIN)
         while True:
-            for pid, status in reap():
+            for pid, status in reap(self.woken):
                 self._ended(pid, status)
                 if pid == self.main and self.outlived and self.deadline is None:
                     return

@@ -7,7 +7,8 @@ Commands of the broker                  Events
 K start a kernel · S only say how       R kernel ready · F it failed to start · L it is gone while idle
 C run a cell · 1 run it as a script     O output of a cell · D cell done
 X stop a cell · E end the kernel        (D, L)
-J run a job · Q stop a job              o output of a job · d job done
+J run a job · Q stop a job or verb      o output of a job · d job done
+V do a verb (a file operation)          v verb done
 Z close the session
 """
 
@@ -20,6 +21,7 @@ import processes
 from event_loop import Loop
 from jobs import Job
 from kernels import Cell, Kernel, OneShot
+from verbs import Verbs
 
 TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ class Supervisor:
         self._start: List[bytes] = []
         self._kernel: Optional[Union[Kernel, OneShot]] = None
         self._jobs: Dict[bytes, Job] = {}
+        self._verbs = Verbs(self._loop)
         self._last_cell = 0
         self._closing = False
 
@@ -80,7 +83,7 @@ class Supervisor:
         trees = [job.tree for job in self._jobs.values()]
         if self._kernel is not None:
             trees.append(self._kernel.tree)
-        return [tree for tree in trees if tree is not None]
+        return [tree for tree in trees if tree is not None] + self._verbs.trees()
 
     def _clocks(self) -> List[Union[Conduit, Kernel, OneShot, Cell, Job, processes.Tree]]:
         clocks: List[Union[Conduit, Kernel, OneShot, Cell, Job, processes.Tree]] = [self._conduit, *self._jobs.values()]
@@ -140,6 +143,9 @@ class Supervisor:
         elif kind == b"Q":
             if fields[0] in self._jobs:
                 self._jobs[fields[0]].stop()
+            self._verbs.stop(fields[0])
+        elif kind == b"V":
+            self._verbs.run(fields)
         elif kind == b"Z":
             self._closing = True
             if self._kernel is not None:

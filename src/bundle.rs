@@ -44,7 +44,7 @@ macro_rules! modules {
 /// A module's name and source.
 type Module = (&'static str, &'static str);
 
-/// In the order of their imports; the last three are the kernel and run in a process of their own.
+/// In the order of their imports. `surroundings` to `kernel`, and what follows them, run in processes of their own.
 const MODULES: &[Module] = modules![
     "wire",
     "processes",
@@ -54,12 +54,18 @@ const MODULES: &[Module] = modules![
     "jobs",
     "kernels",
     "pipe",
+    "verbs",
     "supervisor",
     "watch",
     "guard",
     "surroundings",
     "cell_sources",
     "kernel",
+    "worker",
+    "workspace",
+    "text_file",
+    "page",
+    "whole_file",
 ];
 
 /// What a session needs beside them when its messages travel through a directory.

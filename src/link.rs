@@ -12,7 +12,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 
-pub use message::{CellDone, JobDone, KernelStart, LinkCommand, LinkEvent, RunCell, RunJob};
+pub use message::{CellDone, JobDone, KernelStart, LinkCommand, LinkEvent, RunCell, RunJob, RunVerb, VerbDone};
 
 /// Why a link failed.
 #[derive(Clone, Debug, thiserror::Error)]

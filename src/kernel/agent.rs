@@ -4,12 +4,15 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tracing::debug;
 
 use super::ending::signal_name;
-use super::jobs::JobHandle;
-use crate::link::{CellDone, JobDone, KernelStart, Link, LinkCommand, LinkError, LinkEvent, RunCell, RunJob};
+use super::jobs::{JobHandle, Running};
+use crate::link::{
+    CellDone, JobDone, KernelStart, Link, LinkCommand, LinkError, LinkEvent, RunCell, RunJob, RunVerb, VerbDone,
+};
 
 /// Chunks of output (64 KiB each) that wait for whoever collects a cell or a job.
 const QUEUE: usize = 32;
@@ -48,13 +51,14 @@ pub struct KernelEnd {
 }
 
 pub(super) enum CellEvent {
-    Output { stderr: bool, data: bytes::Bytes },
+    Output { stderr: bool, data: Bytes },
     Done(Box<CellDone>),
 }
 
 pub(super) enum JobEvent {
-    Output(bytes::Bytes),
+    Output(Bytes),
     Done(Box<JobDone>),
+    Verb(VerbDone),
 }
 
 #[derive(Default)]
@@ -202,6 +206,45 @@ impl Agent {
     /// # Errors
     /// When the supervisor is gone.
     pub fn run_job(&self, make: impl FnOnce(u64) -> RunJob) -> Result<JobHandle, AgentError> {
+        self.begin(|number| LinkCommand::RunJob(make(number)))
+            .map(JobHandle::new)
+    }
+
+    /// Does a file operation on the target: its results, or a sentence for the script. Dropped, it is forgotten over
+    /// there; what it does to a file may still happen.
+    ///
+    /// # Errors
+    /// When the supervisor ends first.
+    pub async fn run_verb(
+        &self,
+        verb: &'static str,
+        folder: Vec<u8>,
+        home: Vec<u8>,
+        arguments: Vec<Bytes>,
+    ) -> Result<Result<Vec<Bytes>, String>, AgentError> {
+        let mut running = self.begin(|number| {
+            LinkCommand::RunVerb(RunVerb {
+                number,
+                verb,
+                folder,
+                home,
+                arguments,
+            })
+        })?;
+        loop {
+            if let JobEvent::Verb(VerbDone { ok, mut fields, .. }) = running.next().await? {
+                running.ended();
+                return Ok(if ok {
+                    Ok(fields)
+                } else {
+                    let sentence = fields.pop().unwrap_or_default();
+                    Err(String::from_utf8_lossy(&sentence).into_owned())
+                });
+            }
+        }
+    }
+
+    fn begin(&self, make: impl FnOnce(u64) -> LinkCommand) -> Result<Running, AgentError> {
         let number = self.jobs.fetch_add(1, Ordering::Relaxed) + 1;
         let (sender, receiver) = mpsc::channel(QUEUE);
         {
@@ -211,8 +254,8 @@ impl Agent {
             }
             routes.jobs.insert(number, sender);
         }
-        self.link.send(LinkCommand::RunJob(make(number)))?;
-        Ok(JobHandle::new(self.link.clone(), number, receiver))
+        self.link.send(make(number))?;
+        Ok(Running::new(self.link.clone(), number, receiver))
     }
 
     /// Ends the session on the target and waits until the supervisor has gone.
@@ -325,6 +368,12 @@ async fn deliver(routes: &Mutex<Routes>, event: LinkEvent) {
             let sender = lock(routes).jobs.remove(&done.job);
             if let Some(sender) = sender {
                 let _ = sender.send(JobEvent::Done(Box::new(done))).await;
+            }
+        }
+        LinkEvent::VerbDone(done) => {
+            let sender = lock(routes).jobs.remove(&done.number);
+            if let Some(sender) = sender {
+                let _ = sender.send(JobEvent::Verb(done)).await;
             }
         }
     }

@@ -22,15 +22,15 @@ pub struct JobResult {
     pub state: Bytes,
 }
 
-/// A running job. Dropping it stops the job.
-pub struct JobHandle {
+/// What has been begun under a number. Dropping it before its end stops it.
+pub(super) struct Running {
     link: Arc<dyn Link>,
     number: u64,
     events: mpsc::Receiver<JobEvent>,
     ended: bool,
 }
 
-impl JobHandle {
+impl Running {
     pub(super) fn new(link: Arc<dyn Link>, number: u64, events: mpsc::Receiver<JobEvent>) -> Self {
         Self {
             link,
@@ -40,23 +40,51 @@ impl JobHandle {
         }
     }
 
+    /// What is heard of it next.
+    pub(super) async fn next(&mut self) -> Result<JobEvent, AgentError> {
+        let event = self.events.recv().await;
+        self.ended |= event.is_none();
+        event.ok_or_else(|| LinkError::Gone.into())
+    }
+
+    /// There is nothing left to stop.
+    pub(super) fn ended(&mut self) {
+        self.ended = true;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.ended {
+            let _ = self.link.send(LinkCommand::StopJob(self.number));
+        }
+    }
+}
+
+/// A running job. Dropping it stops the job.
+pub struct JobHandle(Running);
+
+impl JobHandle {
+    pub(super) fn new(running: Running) -> Self {
+        Self(running)
+    }
+
     /// Waits for its end.
     ///
     /// # Errors
     /// When the supervisor ends first.
     pub async fn wait(mut self) -> Result<JobResult, AgentError> {
         let mut output = Vec::new();
-        while let Some(event) = self.events.recv().await {
-            match event {
+        loop {
+            match self.0.next().await? {
                 JobEvent::Output(data) => output.extend_from_slice(&data),
                 JobEvent::Done(done) => {
-                    self.ended = true;
+                    self.0.ended();
                     return Ok(finish(output, *done));
                 }
+                JobEvent::Verb(_) => {}
             }
         }
-        self.ended = true;
-        Err(LinkError::Gone.into())
     }
 }
 
@@ -70,13 +98,5 @@ fn finish(mut output: Vec<u8>, done: JobDone) -> JobResult {
         gap,
         ending: Ending::of_job(&done),
         state: done.state,
-    }
-}
-
-impl Drop for JobHandle {
-    fn drop(&mut self) {
-        if !self.ended {
-            let _ = self.link.send(LinkCommand::StopJob(self.number));
-        }
     }
 }

@@ -77,6 +77,21 @@ pub struct RunJob {
     pub state_path: Vec<u8>,
 }
 
+/// One file operation.
+#[derive(Clone, Debug)]
+pub struct RunVerb {
+    /// Of the same series as the numbers of jobs.
+    pub number: u64,
+    /// `read` or `write`: see `remote_agent/workspace.py`.
+    pub verb: &'static str,
+    /// The folder at which relative paths start.
+    pub folder: Vec<u8>,
+    /// What `~` stands for; empty where that is not known.
+    pub home: Vec<u8>,
+    /// The verb's own.
+    pub arguments: Vec<Bytes>,
+}
+
 /// What the broker asks of a supervisor.
 #[derive(Clone, Debug)]
 pub enum LinkCommand {
@@ -97,8 +112,10 @@ pub enum LinkCommand {
     EndKernel,
     /// Run a job.
     RunJob(RunJob),
-    /// End a job.
+    /// End a job, or forget a file operation.
     StopJob(u64),
+    /// Do a file operation.
+    RunVerb(RunVerb),
     /// End the session.
     Close,
 }
@@ -156,6 +173,17 @@ pub struct JobDone {
     pub state: Bytes,
 }
 
+/// What a file operation came to.
+#[derive(Clone, Debug)]
+pub struct VerbDone {
+    /// Its number.
+    pub number: u64,
+    /// Whether it was done.
+    pub ok: bool,
+    /// Its results; or one sentence that says what went wrong.
+    pub fields: Vec<Bytes>,
+}
+
 /// What a supervisor tells.
 #[derive(Clone, Debug)]
 pub enum LinkEvent {
@@ -210,6 +238,8 @@ pub enum LinkEvent {
     },
     /// A job ended.
     JobDone(JobDone),
+    /// A file operation ended.
+    VerbDone(VerbDone),
 }
 
 struct Packer(BytesMut);
@@ -270,6 +300,7 @@ impl LinkCommand {
             Self::EndKernel => Packer::new(b'E').finish(),
             Self::RunJob(job) => job.encode(),
             Self::StopJob(job) => Packer::new(b'Q').number(job).finish(),
+            Self::RunVerb(verb) => verb.encode(),
             Self::Close => Packer::new(b'Z').finish(),
         }
     }
@@ -326,6 +357,17 @@ impl RunJob {
     }
 }
 
+impl RunVerb {
+    fn encode(&self) -> Bytes {
+        let message = Packer::new(b'V')
+            .number(self.number)
+            .field(self.verb)
+            .field(&self.folder)
+            .field(&self.home);
+        self.arguments.iter().fold(message, Packer::field).finish()
+    }
+}
+
 struct Fields(Bytes);
 
 impl Fields {
@@ -338,6 +380,14 @@ impl Fields {
             return Err(LinkError::Malformed("a field is cut short"));
         }
         Ok(self.0.split_to(size))
+    }
+
+    fn rest(&mut self) -> Result<Vec<Bytes>, LinkError> {
+        let mut rest = Vec::new();
+        while !self.0.is_empty() {
+            rest.push(self.bytes()?);
+        }
+        Ok(rest)
     }
 
     fn text(&mut self) -> Result<String, LinkError> {
@@ -452,6 +502,11 @@ impl LinkEvent {
                 detail: fields.text()?,
                 skipped: fields.skipped()?,
                 state: fields.bytes()?,
+            }),
+            b'v' => Self::VerbDone(VerbDone {
+                number: fields.number()?,
+                ok: fields.bytes()?.as_ref() == b"ok",
+                fields: fields.rest()?,
             }),
             _ => return Err(LinkError::Malformed("its kind is unknown")),
         })

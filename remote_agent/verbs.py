@@ -1,0 +1,162 @@
+"""Verbs: file operations of scripts, handed to a worker process that is started when the first one comes.
+
+V number, verb, folder, home, arguments …  is answered by  v number, `ok` or `error`, fields …
+"""
+
+from __future__ import annotations
+
+import processes
+import wire
+
+TYPE_CHECKING = False  # see `processes`
+if TYPE_CHECKING:
+    import socket
+    from typing import Callable, List, Optional, Set
+
+    from event_loop import Loop
+else:
+    import _socket as socket
+
+
+KILLED = b"the process that reads and writes files was killed; whether this was done is not known: try it again"
+
+
+class Verbs:
+    """The verbs under way, and the worker that does them."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._under_way: Set[bytes] = set()
+        self._worker: Optional[_Worker] = None
+        self._ending: List[_Worker] = []
+
+    def trees(self) -> List[processes.Tree]:
+        """Workers, also those that are on their way out."""
+        workers = [*self._ending, self._worker] if self._worker is not None else self._ending
+        return [worker.tree for worker in workers]
+
+    def run(self, fields: List[bytes]) -> None:
+        """Begins one: number, verb, folder, home, arguments."""
+        try:
+            if self._worker is None:
+                self._worker = _Worker(self._loop, self._answered, self._lost, self._gone)
+        except OSError as error:  # out of descriptors or processes
+            why = b"no process for file operations could be started: %s; try it again" % _text(error)
+            self._loop.send(b"v", fields[0], b"error", why)
+            return
+        self._under_way.add(fields[0])
+        self._worker.send(fields)
+
+    def stop(self, number: bytes) -> None:
+        """Nobody waits for it any more. What it does to a file may still happen."""
+        self._answered([number, b"error", b"the file operation was stopped"])
+
+    def _answered(self, fields: List[bytes]) -> None:
+        if fields[0] in self._under_way:
+            self._under_way.remove(fields[0])
+            self._loop.send(b"v", *fields)
+
+    def _lost(self, worker: _Worker) -> None:
+        """The worker has ended, or is no longer to be spoken to: the next verb gets another one."""
+        if self._worker is worker:
+            self._worker = None
+            self._ending.append(worker)
+            for number in sorted(self._under_way, key=int):
+                self._answered([number, b"error", KILLED])
+
+    def _gone(self, worker: _Worker) -> None:
+        self._lost(worker)
+        self._ending.remove(worker)
+
+
+class _Worker:
+    """The worker as the supervisor sees it: a channel and a tree."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        answered: Callable[[List[bytes]], None],
+        lost: Callable[[_Worker], None],
+        gone: Callable[[_Worker], None],
+    ) -> None:
+        self._loop = loop
+        self._answered = answered
+        self._when_lost = lost
+        self._when_gone = gone
+        self._reader = wire.Reader()
+        self._outbox = bytearray()
+        self._main = 0
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self.tree = processes.spawn_own(_work, theirs.fileno())
+        except OSError:
+            self._channel.close()
+            raise
+        finally:
+            theirs.close()
+        self._channel.setblocking(False)
+        loop.watch(self.tree.control.fileno(), self._event)
+        loop.watch(self._channel.fileno(), self._readable, bulk=True)
+
+    def send(self, fields: List[bytes]) -> None:
+        """Hands a verb over."""
+        self._outbox += wire.pack(b"V", *fields)
+        self._flush()
+
+    def _flush(self) -> None:
+        try:
+            while self._outbox:
+                del self._outbox[: self._channel.send(self._outbox[:65536])]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._outbox.clear()  # its end shows in `_readable`
+        self._loop.watch_writable(self._channel.fileno(), bool(self._outbox), self._flush)
+
+    def _readable(self) -> None:
+        try:
+            data = self._channel.recv(1 << 18)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._end()
+        for _, fields in self._reader.feed(data):
+            self._answered(fields)
+
+    def _end(self) -> None:
+        if self._channel.fileno() >= 0:
+            self._loop.watch_writable(self._channel.fileno(), False, self._flush)
+            self._loop.unwatch(self._channel.fileno())
+            self._channel.close()
+            self._when_lost(self)
+            self.tree.kill()
+
+    def _event(self) -> None:
+        kind, text = self.tree.receive()
+        if kind == "main":
+            self._main = int(text)
+        elif kind == "failed":
+            self._end()
+        elif kind == "gone":
+            if self._main and self._channel.fileno() >= 0:
+                # The reaper was killed: what it kept together has climbed to us.
+                processes.kill_tree(self._main)
+            self._end()
+            self._loop.unwatch(self.tree.control.fileno())
+            self.tree.control.close()
+            self.tree.deadline = None
+            processes.own_reapers.discard(self.tree.pid)
+            self._when_gone(self)
+
+
+def _text(error: OSError) -> bytes:
+    return str(error).encode("utf-8", "backslashreplace")
+
+
+def _work(channel: int) -> None:
+    """What the worker process runs."""
+    import worker  # compiled here, and only now
+
+    worker.serve(channel)

@@ -1,0 +1,172 @@
+"""Writes a file whole or not at all.
+
+The twin of ``src/tools/local_files/write.rs``; of the worker.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from workspace import MAX_LINKS, WorkspaceError, canonical, failed, file_name, is_folder, is_regular, parent, text
+
+TYPE_CHECKING = False  # see `processes`
+if TYPE_CHECKING:
+    from typing import List, Optional
+
+#: The folder takes no new file, or the file is a mount of its own: it is written in place.
+_IN_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
+
+
+def write(path: bytes, content: bytes) -> List[bytes]:
+    """Writes it: bytes written, the resolved path, the folders that had to be made, outermost first."""
+    if path.endswith(b"/"):
+        raise WorkspaceError("%s is the name of a folder; add a file name" % text(path))
+    try:
+        target = _behind_links(path)
+        existing: Optional[os.stat_result] = None
+        try:
+            existing = os.stat(target)
+        except FileNotFoundError:
+            pass
+    except OSError as error:
+        raise _failed(path, error) from None
+    if existing is not None and stat.S_ISDIR(existing.st_mode):
+        raise is_folder(target)
+    above, name = parent(target), file_name(target)
+    if above is None or name is None:
+        raise WorkspaceError("%s is no name of a file" % text(path))
+    made: List[bytes] = []
+    try:
+        _make_folders(above, made)
+        _put(target, content, existing)
+    except OSError as error:
+        for folder in reversed(made):
+            try:
+                os.rmdir(folder)  # one that is in use by now may stay
+            except OSError:
+                pass
+        raise _failed(path, error) from None
+    real = canonical(above)
+    resolved = target if real is None else os.path.join(real, name)
+    return [b"%d" % len(content), text(resolved).encode(), *(text(folder).encode() for folder in made)]
+
+
+def _failed(path: bytes, error: OSError) -> WorkspaceError:
+    if error.errno == errno.ENOENT:
+        # The file need not exist; so this is a folder of /proc or one that has just gone.
+        return WorkspaceError("cannot write %s: its folder is gone" % text(path))
+    return failed("write", path, error)
+
+
+def _behind_links(path: bytes) -> bytes:
+    """The file that is meant when the path is a symlink; it need not exist."""
+    for _ in range(MAX_LINKS):
+        try:
+            if not stat.S_ISLNK(os.lstat(path).st_mode):
+                return path
+        except OSError:
+            return path
+        path = os.path.join(parent(path) or b"/", os.readlink(path))
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+
+def _make_folders(folder: bytes, made: List[bytes]) -> None:
+    """Makes the folders that are missing and notes each."""
+    missing: List[bytes] = []
+    step: Optional[bytes] = folder
+    while step is not None:
+        try:
+            if not stat.S_ISDIR(os.stat(step).st_mode):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+            break
+        except FileNotFoundError:
+            missing.append(step)
+            step = parent(step)
+    for step in reversed(missing):
+        try:
+            os.mkdir(step)
+            made.append(step)
+        except OSError:
+            # Somebody else made it meanwhile, or it is `missing/..`, which exists by now.
+            if not os.path.isdir(step):
+                raise
+
+
+def _put(target: bytes, content: bytes, existing: Optional[os.stat_result]) -> None:
+    if existing is None:
+        _replace(target, content, None)
+    elif is_regular(existing):
+        _check_right(target)
+        try:
+            _replace(target, content, stat.S_IMODE(existing.st_mode))
+        except OSError as error:
+            if error.errno not in _IN_PLACE:
+                raise
+            _overwrite(target, content)
+    else:
+        _pour(target, content)
+
+
+def _check_right(target: bytes) -> None:
+    """A file may be replaced by who may not write it: that would be more than its mode allows."""
+    if not os.access(target, os.W_OK, effective_ids=True):
+        read_only = os.statvfs(target).f_flag & os.ST_RDONLY
+        number = errno.EROFS if read_only else errno.EACCES
+        raise OSError(number, os.strerror(number))
+
+
+def _replace(target: bytes, content: bytes, mode: Optional[int]) -> None:
+    """Writes aside in the same folder, then renames over the target."""
+    aside = os.path.join(parent(target) or b"/", b".talaria-" + os.urandom(8).hex().encode())
+    # A new file gets what the umask leaves; an existing one may be private, so nobody else may look
+    # into the copy before it has the same bits.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(aside, flags, 0o666 if mode is None else 0o600)
+    try:
+        try:
+            _write_all(fd, content)
+            if mode is not None:
+                os.fchmod(fd, mode)
+        finally:
+            os.close(fd)
+        os.rename(aside, target)
+    except BaseException:
+        os.unlink(aside)
+        raise
+
+
+def _overwrite(target: bytes, content: bytes) -> None:
+    """Writes in place, having first made sure that the disk has the room."""
+    fd = os.open(target, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        before = os.fstat(fd).st_size
+        reserve = getattr(os, "posix_fallocate", None)  # not on every system
+        try:
+            if content and reserve is not None:
+                reserve(fd, 0, len(content))
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                os.ftruncate(fd, before)
+                raise
+        _write_all(fd, content)
+        os.ftruncate(fd, len(content))
+    finally:
+        os.close(fd)
+
+
+def _pour(target: bytes, content: bytes) -> None:
+    """Writes into a device or pipe, such as /dev/null, without ever waiting for it."""
+    fd = os.open(target, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        _write_all(fd, content)
+    finally:
+        os.close(fd)
+
+
+def _write_all(fd: int, content: bytes) -> None:
+    with memoryview(content) as view:
+        written = 0
+        while written < len(content):
+            written += os.write(fd, view[written:])

@@ -1,0 +1,84 @@
+"""The worker: does file operations in threads, many side by side."""
+
+from __future__ import annotations
+
+import _thread
+
+import wire
+
+TYPE_CHECKING = False  # see `processes`
+if TYPE_CHECKING:
+    import socket
+    from typing import List, Optional
+else:
+    import _socket as socket
+
+#: Threads that are kept for the next verbs.
+MAX_IDLE = 16
+
+
+class Server:
+    """Threads that take turns: one waits for the next verb, the others do theirs."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._turn = _thread.allocate_lock()
+        self._sending = _thread.allocate_lock()
+        self._counting = _thread.allocate_lock()
+        self._idle = 0
+        self._reader = wire.Reader()
+        self._received: List[wire.Message] = []
+
+    def serve(self, stays: bool) -> None:
+        """Does one verb after another; returns when the channel ends, or when enough others wait."""
+        while True:
+            if not self._count(1, stays):
+                return
+            with self._turn:
+                message = self._receive()
+                self._count(-1, True)
+                if message is not None and self._idle == 0:
+                    try:
+                        _thread.start_new_thread(self.serve, (False,))
+                    except RuntimeError:
+                        pass  # out of threads: verbs wait until this one is done
+            if message is None:
+                return
+            number, verb, folder, home, *arguments = message[1]
+            answer = wire.pack(b"v", number, *self._perform(verb, folder, home, arguments))
+            with self._sending:
+                self._channel.sendall(answer)
+
+    def _count(self, change: int, forced: bool) -> bool:
+        with self._counting:
+            if not forced and self._idle >= MAX_IDLE:
+                return False
+            self._idle += change
+            return True
+
+    def _receive(self) -> Optional[wire.Message]:
+        while not self._received:
+            data = self._channel.recv(1 << 18)
+            if not data:
+                return None
+            self._received.extend(self._reader.feed(data))
+        return self._received.pop(0)
+
+    @staticmethod
+    def _perform(verb: bytes, folder: bytes, home: bytes, arguments: List[bytes]) -> List[bytes]:
+        import workspace
+
+        try:
+            return [b"ok", *workspace.perform(verb, folder, home, arguments)]
+        except workspace.WorkspaceError as error:
+            sentence = str(error)
+        except MemoryError:
+            sentence = "there is not enough memory for this file operation on the target; read or write less at once"
+        except Exception as error:  # the caller must not be left waiting
+            sentence = "the file operation failed (%s: %s); try it in Python instead" % (type(error).__name__, error)
+        return [b"error", sentence.encode("utf-8", "backslashreplace")]
+
+
+def serve(fd: int) -> None:
+    """Runs the worker on its channel until that ends."""
+    Server(socket.socket(fileno=fd)).serve(True)
