@@ -222,7 +222,13 @@ mod tests {
             .map(|(name, _)| format!("{name}.py"))
             .collect();
         // The one that loads them, and what the scripts' module is made of.
-        carried.extend(["bootstrap.py", "hermes_runtime.py"].map(str::to_owned));
+        let stub = [
+            "hermes_runtime.py",
+            "hermes_calls.py",
+            "rpc_socket.py",
+            "rpc_directory.py",
+        ];
+        carried.extend([&["bootstrap.py"][..], &stub].concat().into_iter().map(str::to_owned));
         carried.sort();
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/remote_agent");
         let mut there: Vec<String> = std::fs::read_dir(folder)

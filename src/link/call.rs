@@ -1,7 +1,7 @@
 //! Tool calls and their answers as JSON: the same on every link.
 //!
 //! A request is the array `[token, cell, tool, arguments]`, an answer any value. The other half is
-//! `remote_agent/hermes_runtime.py`.
+//! `remote_agent/hermes_calls.py`.
 
 use serde_json::{Map, Value, json};
 use subtle::ConstantTimeEq;

@@ -14,7 +14,7 @@ use crate::config::Mode;
 use crate::kernel::AgentError;
 use crate::outcome::Phases;
 use crate::output::Masker;
-use crate::tools::stub_source;
+use crate::tools::{CallPath, stub_source};
 
 impl Inner {
     /// Sees that a supervisor is there, and a kernel where one is kept.
@@ -142,7 +142,8 @@ impl Inner {
         let Some(live) = &mut state.live else { return Ok(()) };
         let specs = self.allowed(cell);
         let offer = Offer::new(self.host(cell), &specs);
-        let stub = stub_source(&specs, live.agent.link().token());
+        let link = live.agent.link();
+        let stub = stub_source(&specs, link.token(), CallPath::of(&link.variables()));
         let start = live.start_of_kernel(&folder, &state.built, &stub);
         match live.agent.start_kernel(start).await {
             Ok(info) => {

@@ -17,7 +17,7 @@ use crate::link::message::CellResult;
 use crate::link::{CellDone, RunCell};
 use crate::outcome::{KernelMode, KernelReport, Outcome, Phases};
 use crate::output::{Collector, Masker, Stream, clean_text};
-use crate::tools::stub_source;
+use crate::tools::{CallPath, stub_source};
 
 /// Bytes of stderr that are carried; an outcome shows far fewer.
 const STDERR_CARRIED: u64 = 1 << 20;
@@ -44,7 +44,10 @@ impl Inner {
         // Made only where it differs from what the kernel has.
         let stub = match &live.kernel {
             Some(kernel) if kernel.offer == offer => None,
-            _ => Some(stub_source(&specs, agent.link().token())),
+            _ => {
+                let link = agent.link();
+                Some(stub_source(&specs, link.token(), CallPath::of(&link.variables())))
+            }
         };
         let number = agent.next_cell();
         let run = RunCell {

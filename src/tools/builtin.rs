@@ -142,14 +142,14 @@ pub(super) mod testing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::{check_specs, stub_source};
+    use crate::tools::{CallPath, check_specs, stub_source};
 
     #[test]
     fn signatures_are_those_of_the_contract() {
         let host = BuiltinTools::new(None);
         assert_eq!(check_specs(host.tools()), Ok(()));
         let specs: Vec<&ToolSpec> = host.tools().iter().collect();
-        let source = stub_source(&specs, "");
+        let source = stub_source(&specs, "", CallPath::Socket);
         for signature in [
             r#"def read_file(path: str, offset: "int | str" = 1, limit: int = 2000, raw: bool = False) -> dict:"#,
             "def write_file(path: str, content: str) -> dict:",

@@ -22,7 +22,7 @@ pub use builtin::BuiltinTools;
 pub use local_files::LocalFiles;
 pub use shell::{LoginTicket, Shell, ShellPlan, StateTicket};
 pub use spec::{HELPERS, SpecError, check_specs};
-pub use stub::{signature, stub_source};
+pub use stub::{CallPath, signature, stub_source};
 pub use workspace::{CommandOutput, CommandRequest, Page, ReadRequest, Workspace, WorkspaceError, Written};
 
 /// A tool as scripts and models see it.

@@ -1,4 +1,4 @@
-//! The text of `hermes_tools.py`: the fixed runtime, then one function for each tool.
+//! The text of `hermes_tools.py`: the fixed runtime with one way to the broker, then one function for each tool.
 
 use std::fmt::Write as _;
 
@@ -12,14 +12,49 @@ use super::spec::{HELPERS, is_keyword, is_required, properties};
 const TOOLS_MARKER: &str = "# --- tools ---";
 
 const RUNTIME: &str = include_str!("../../remote_agent/hermes_runtime.py");
+const CALLS: &str = include_str!("../../remote_agent/hermes_calls.py");
 const TOKEN_LINE: &str = "_TOKEN = \"\"";
+/// What stands before the first of these in a part of the module serves only those who read it alone.
+const SECTION: &str = "\n# --- ";
+
+/// The way by which a script's calls travel to the broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallPath {
+    /// A socket of the broker's.
+    Socket,
+    /// Files in a directory of the target.
+    Directory,
+}
+
+impl CallPath {
+    /// The one that a link's variables name.
+    #[must_use]
+    pub fn of(variables: &[(String, String)]) -> Self {
+        if variables.iter().any(|(name, _)| name == "HERMES_RPC_DIR") {
+            Self::Directory
+        } else {
+            Self::Socket
+        }
+    }
+
+    fn source(self) -> &'static str {
+        match self {
+            Self::Socket => include_str!("../../remote_agent/rpc_socket.py"),
+            Self::Directory => include_str!("../../remote_agent/rpc_directory.py"),
+        }
+    }
+}
 
 /// The whole module. The specs must have passed [`check_specs`](super::check_specs); the same
 /// input gives the same text.
 #[must_use]
-pub fn stub_source(specs: &[&ToolSpec], token: &str) -> String {
+pub fn stub_source(specs: &[&ToolSpec], token: &str, path: CallPath) -> String {
     let line = format!("_TOKEN = {}", text_literal(token));
     let mut source = RUNTIME.replacen(TOKEN_LINE, &line, 1);
+    for part in [path.source(), CALLS] {
+        source.push('\n');
+        source.push_str(part.find(SECTION).map_or(part, |at| &part[at..]));
+    }
     source.push_str("\n\n");
     source.push_str(TOOLS_MARKER);
     source.push('\n');
@@ -306,15 +341,26 @@ def read_file(path: str, offset: "int | str" = 1, glob: "str | None" = None, raw
         );
     }
 
+    const PATHS: [CallPath; 2] = [CallPath::Socket, CallPath::Directory];
+
     #[test]
     fn the_module_is_runtime_token_marker_and_tools() {
-        let source = stub_source(&[&file()], "a\"b\\");
-        assert_eq!(RUNTIME.matches(TOKEN_LINE).count(), 1);
-        assert!(!RUNTIME.contains(TOOLS_MARKER));
-        assert!(source.contains("\n_TOKEN = \"a\\\"b\\\\\""));
-        let (_, tools) = source.split_once(&format!("\n{TOOLS_MARKER}\n")).unwrap();
-        assert_eq!(tools, tools_source(&[&file()]));
-        assert_eq!(source, stub_source(&[&file()], "a\"b\\"));
+        for path in PATHS {
+            let source = stub_source(&[&file()], "a\"b\\", path);
+            assert_eq!(source.matches("_TOKEN = ").count(), 1);
+            assert!(source.contains("\n_TOKEN = \"a\\\"b\\\\\""));
+            assert_eq!(source.matches("from __future__").count(), 1);
+            let (_, tools) = source.split_once(&format!("\n{TOOLS_MARKER}\n")).unwrap();
+            assert_eq!(tools, tools_source(&[&file()]));
+            assert_eq!(source, stub_source(&[&file()], "a\"b\\", path));
+        }
+    }
+
+    #[test]
+    fn a_link_names_the_way_of_its_calls() {
+        let of = |name: &str| CallPath::of(&[(name.to_owned(), "/place".to_owned())]);
+        assert_eq!(of("HERMES_RPC_SOCKET"), CallPath::Socket);
+        assert_eq!(of("HERMES_RPC_DIR"), CallPath::Directory);
     }
 
     #[test]
@@ -381,8 +427,13 @@ def read_file(path: str, offset: "int | str" = 1, glob: "str | None" = None, raw
 
     #[test]
     fn the_whole_module_loads_and_names_what_is_there() {
+        for path in PATHS {
+            load(&stub_source(&[&file()], "secret", path));
+        }
+    }
+
+    fn load(source: &str) {
         let folder = tempfile::tempdir().unwrap();
-        let source = stub_source(&[&file()], "secret");
         std::fs::write(folder.path().join("hermes_tools.py"), source).unwrap();
         let script = "import sys; sys.path.insert(0, sys.argv[1])\n\
                       from hermes_tools import *\n\
