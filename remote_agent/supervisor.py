@@ -169,18 +169,22 @@ class Supervisor:
                 self._loop.send(b"F", fields[0], b"", str(error).encode("utf-8", "backslashreplace"))
 
     def _run(self, kind: bytes, fields: List[bytes]) -> None:
-        number, timeout, out_cap, err_cap = fields[:4]
+        number, timeout, out_cap, err_cap, folder = fields[:5]
         if int(number) <= self._last_cell:
             return  # a repeated message runs nothing
         self._last_cell = int(number)
         cell = Cell(self._loop, number, float(timeout), [int(out_cap), int(err_cap)])
+        if folder and not os.access(folder, os.X_OK):
+            cell.judged(b"unbegun")
+            cell.finish(b"", b"the working directory cannot be entered", [])
+            return
         if kind == b"1":
             try:
-                self._kernel = OneShot(self._loop, self._program, cell, self._start, fields[4:], self._kernel_gone)
+                self._kernel = OneShot(self._loop, self._program, cell, self._start, fields[5:], self._kernel_gone)
             except OSError as error:
                 cell.finish(b"", str(error).encode("utf-8", "backslashreplace"), [])
         elif isinstance(self._kernel, Kernel):
-            self._kernel.run(cell, fields[4:])
+            self._kernel.run(cell, fields[5:])
         else:
             cell.judged(b"unbegun")
             cell.finish(b"", b"the kernel is gone", [])

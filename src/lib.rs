@@ -94,6 +94,7 @@ pub mod limits;
 pub mod link;
 pub mod outcome;
 pub mod output;
+pub mod place;
 pub mod privacy;
 pub mod schema;
 pub mod session;

@@ -14,6 +14,7 @@ const FLOORS: &[&[&str]] = &[
         "limits",
         "outcome",
         "output",
+        "place",
         "privacy",
         "suggest",
         "target",

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use talaria_broker::config::Mode;
+use talaria_broker::config::{Mode, Transport};
 use talaria_broker::limits::parse_duration;
 
 /// Runs Python scripts that call an agent's tools.
@@ -57,7 +57,7 @@ pub(crate) enum Verb {
 /// Run scripts as cells of one session, in order, stopping at the first that fails.
 #[derive(Args)]
 pub(crate) struct Run {
-    /// Where it runs: local, or a name from the configuration
+    /// Where it runs: local, docker:IMAGE, container:NAME, compose:SERVICE, exec:COMMAND, or a configured name
     #[arg(long, value_name = "TARGET")]
     pub(crate) on: Option<String>,
     /// project: the working directory and its interpreter; strict: a private folder, a fixed interpreter
@@ -78,6 +78,12 @@ pub(crate) struct Run {
     /// Interpreter to use
     #[arg(long, value_name = "PYTHON")]
     pub(crate) python: Option<PathBuf>,
+    /// What a container of ours sees of this machine (again for more)
+    #[arg(long, value_name = "SRC:DST[:ro]")]
+    pub(crate) mount: Vec<String>,
+    /// How the directory on another target is reached: auto, stream, polled
+    #[arg(long, value_name = "TRANSPORT", value_parser = transport)]
+    pub(crate) transport: Option<Transport>,
     /// Variable that scripts get: by name from here, or with a value
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<String>,
@@ -162,5 +168,9 @@ fn tool(text: &str) -> Result<String, String> {
 }
 
 fn mode(text: &str) -> Result<Mode, String> {
+    text.parse().map_err(|error| format!("{error}"))
+}
+
+fn transport(text: &str) -> Result<Transport, String> {
     text.parse().map_err(|error| format!("{error}"))
 }

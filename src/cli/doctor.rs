@@ -51,7 +51,9 @@ pub(super) fn run(verb: &Doctor, global: &Global, environment: &Environment) -> 
     let options =
         SessionOptions::from_config(&config, &resolved, environment).map_err(|error| UsageError(error.to_string()))?;
     report.line("target", &options.target);
-    report.line("working directory", &options.cwd.display().to_string());
+    if let Some(cwd) = &options.cwd {
+        report.line("working directory", &cwd.display().to_string());
+    }
     withheld(&mut report, &options);
     super::runtime()?.block_on(measure(&mut report, options));
     report.print()

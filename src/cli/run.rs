@@ -12,6 +12,7 @@ use talaria_broker::config::Flags;
 use talaria_broker::environment::Environment;
 use talaria_broker::outcome::{Outcome, Status};
 use talaria_broker::session::{Cancel, Cell, Session, SessionOptions};
+use talaria_broker::target::TargetKind;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::{Global, Run};
@@ -25,18 +26,29 @@ pub(super) fn run(verb: &Run, global: &Global, environment: &Environment) -> any
         mode: verb.mode,
         timeout: verb.timeout,
         max_tool_calls: verb.max_tool_calls,
+        transport: verb.transport,
         cwd: verb.cwd.clone(),
         python: verb.python.clone(),
     };
     let config = super::load(global, environment, flags)?;
     let resolved = match config.resolve(&config.target) {
-        Ok(resolved) => resolved,
+        Ok(mut resolved) => {
+            resolved.mounts.clone_from(&verb.mount);
+            resolved
+        }
         Err(error) => {
             return unreachable(verb, config.target.as_str(), &error.to_string(), cells.len());
         }
     };
     let mut options =
         SessionOptions::from_config(&config, &resolved, environment).map_err(|error| UsageError(error.to_string()))?;
+    if !verb.mount.is_empty() && !matches!(resolved.spec.kind(), TargetKind::Docker { .. }) {
+        return Err(UsageError(format!(
+            "--mount is for containers that are made for the run (docker:IMAGE), and {} is none; leave it out, or choose another target with --on",
+            resolved.name
+        ))
+        .into());
+    }
     options.passes.session_passthrough.extend(named(&verb.env));
     options.passes.set = given(&verb.env);
     refuse_credentials(&options, environment)?;

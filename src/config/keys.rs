@@ -95,6 +95,9 @@ pub(super) const KEYS: &[Key] = &[
     key("code_execution.max_spill_bytes", Kind::Count { min: 0 }, || {
         count(limits().max_spill_bytes)
     }),
+    key("code_execution.transport", Kind::Choice(Transport::WORDS), || {
+        text(Transport::default().as_str())
+    }),
     key("code_execution.reconnect_timeout", Kind::Duration, || {
         seconds(RECONNECT_TIMEOUT)
     }),
@@ -221,14 +224,19 @@ pub(super) fn target_advice(name: &str) -> String {
     }
 }
 
-fn target_keys() -> impl Iterator<Item = (&'static str, Kind)> {
-    let options = KEYS.iter().filter_map(|key| {
+/// The options of `terminal` that concern one kind of target, by name and whole path.
+pub(super) fn kind_options() -> impl Iterator<Item = (&'static str, &'static str)> {
+    KEYS.iter().filter_map(|key| {
         let leaf = key.path.strip_prefix("terminal.")?;
         let of_one_kind = ["docker_", "container_", "ssh_", "modal_"]
             .iter()
             .any(|prefix| leaf.starts_with(prefix));
-        of_one_kind.then_some((leaf, key.kind))
-    });
+        of_one_kind.then_some((leaf, key.path))
+    })
+}
+
+fn target_keys() -> impl Iterator<Item = (&'static str, Kind)> {
+    let options = kind_options().filter_map(|(leaf, path)| Some((leaf, find(path)?.kind)));
     TARGET_KEYS.into_iter().chain(options)
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::choice::Mode;
+use super::choice::{Mode, Transport};
 use super::error::{ConfigError, Origin};
 use super::keys::{KEYS, variable};
 use super::value::{Kind, Value};
@@ -97,6 +97,13 @@ impl Layers {
                 Origin::Flag("--mode"),
             );
         }
+        if let Some(transport) = flags.transport {
+            self.set(
+                "code_execution.transport",
+                Value::Text(transport.to_string()),
+                Origin::Flag("--transport"),
+            );
+        }
         if let Some(timeout) = flags.timeout {
             if timeout.is_zero() {
                 return Err(bad(
@@ -140,6 +147,8 @@ pub struct Flags {
     pub target: Option<String>,
     /// `--mode`.
     pub mode: Option<Mode>,
+    /// `--transport`.
+    pub transport: Option<Transport>,
     /// `--timeout`.
     pub timeout: Option<Duration>,
     /// `--max-tool-calls`.

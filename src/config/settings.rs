@@ -5,10 +5,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::choice::{Mode, Rpc};
+use super::choice::{Mode, Rpc, Transport};
 use super::error::{ConfigError, Origin};
 use super::file;
-use super::keys::{KEYS, find};
+use super::keys::{KEYS, find, kind_options};
 use super::layers::{Flags, Layers, unknown_variables};
 use super::locate::{Located, Owner, locate};
 use super::section::{FromFile, settings};
@@ -71,6 +71,8 @@ pub struct Config {
     pub env_passthrough: Vec<String>,
     /// Tools that no script gets.
     pub disabled_tools: Vec<String>,
+    /// How the directory on a target other than this machine is reached.
+    pub transport: Transport,
     /// How long a lost link is tried again.
     pub reconnect_timeout: Duration,
     /// How long a target lives that hears nothing of the broker; longer than `reconnect_timeout`.
@@ -139,6 +141,7 @@ impl Config {
             cwd: layers.text("terminal.cwd").map(PathBuf::from),
             env_passthrough: list(&layers, "terminal.env_passthrough"),
             disabled_tools: list(&layers, "tools.disabled"),
+            transport: word(&layers, "code_execution.transport"),
             reconnect_timeout: duration(&layers, "code_execution.reconnect_timeout"),
             lease: duration(&layers, "code_execution.lease"),
             targets,
@@ -208,7 +211,7 @@ impl Config {
             }
             _ => (asked, None),
         };
-        if *spec.kind() != TargetKind::Local {
+        if !spec.kind().can_be_opened() {
             return Err(TargetError::not_supported(asked.as_str(), spec, self.openable()));
         }
         let is_overridden =
@@ -219,8 +222,21 @@ impl Config {
                 .and_then(|entry| entry.text(name))
         };
         let own_path = |path: &str, name: &str| own_text(path, name).map(PathBuf::from);
+        let options = kind_options().filter_map(|(name, path)| {
+            let own = entry
+                .filter(|_| !is_overridden(path))
+                .and_then(|entry| entry.options.get(name))
+                .map(|(value, _)| value.clone());
+            Some((name, own.or_else(|| effective(&self.layers, path))?))
+        });
         Ok(ResolvedTarget {
             name: asked.to_string(),
+            spec: spec.clone(),
+            transport: own_text("code_execution.transport", "transport")
+                .and_then(|word| word.parse().ok())
+                .unwrap_or(self.transport),
+            options: options.collect(),
+            mounts: Vec::new(),
             cwd: own_path("terminal.cwd", "cwd").or_else(|| self.cwd.clone()),
             python: own_path("code_execution.python", "python").or_else(|| self.python.clone()),
             mode: own_text("code_execution.mode", "mode")
@@ -239,7 +255,7 @@ impl Config {
         let local = self
             .targets
             .iter()
-            .filter(|(_, entry)| *entry.target.kind() == TargetKind::Local);
+            .filter(|(_, entry)| entry.target.kind().can_be_opened());
         local.map(|(name, _)| name.clone()).collect()
     }
 

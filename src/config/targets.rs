@@ -22,12 +22,14 @@ pub struct TargetOptions {
     pub options: BTreeMap<String, (Value, Origin)>,
 }
 
-/// A target on this machine with everything that holds for a session on it.
+/// A target with everything that holds for a session on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResolvedTarget {
-    /// The target as the user wrote it: `local` or a configured name.
+    /// The target as the user wrote it, which may be a configured name.
     pub name: String,
-    /// The session's working directory, as written; `None` is the broker's own.
+    /// What it is.
+    pub spec: TargetSpec,
+    /// The session's working directory there, as written; `None` is where a process starts by itself.
     pub cwd: Option<PathBuf>,
     /// The configured interpreter, as written: a path or a name to look for.
     pub python: Option<PathBuf>,
@@ -37,6 +39,12 @@ pub struct ResolvedTarget {
     pub env_passthrough: Vec<String>,
     /// What `terminal` sees of a target's own environment.
     pub env: EnvPolicy,
+    /// How the directory there is reached.
+    pub transport: Transport,
+    /// The options of its kind that are set (`docker_volumes`, `ssh_port`, …): its own, else those of `terminal`.
+    pub options: BTreeMap<&'static str, Value>,
+    /// `--mount` of the command line, as written: what a container of ours has beside its `docker_volumes`.
+    pub mounts: Vec<String>,
 }
 
 impl TargetOptions {
@@ -62,14 +70,6 @@ impl TargetOptions {
     #[must_use]
     pub fn env(&self) -> EnvPolicy {
         self.text("env").and_then(|word| word.parse().ok()).unwrap_or_default()
-    }
-
-    /// The `transport` of the entry.
-    #[must_use]
-    pub fn transport(&self) -> Transport {
-        self.text("transport")
-            .and_then(|word| word.parse().ok())
-            .unwrap_or_default()
     }
 }
 
@@ -220,7 +220,10 @@ mod tests {
                     transport: polled\n    container_memory: 2048\n    env_passthrough: [X]\n";
         let rig = read(yaml).unwrap().targets.remove("rig").unwrap();
         assert_eq!(rig.target.as_str(), "docker:python:3.12");
-        assert_eq!((rig.env(), rig.transport()), (EnvPolicy::Scrubbed, Transport::Polled));
+        assert_eq!(
+            (rig.env(), rig.text("transport")),
+            (EnvPolicy::Scrubbed, Some("polled"))
+        );
         assert_eq!(rig.text("container_memory"), Some("2048"));
         assert_eq!(rig.list("env_passthrough"), Some(&["X".to_owned()][..]));
         assert_eq!(

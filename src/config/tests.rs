@@ -241,11 +241,12 @@ fn the_agents_file_gives_the_target_and_its_limits() {
         config.warnings
     );
 
-    let error = config.resolve(&config.target).unwrap_err().to_string();
-    assert!(
-        error.contains("`docker:python:3.12`") && error.contains("`local`"),
-        "{error}"
+    let docker = config.resolve(&config.target).unwrap();
+    assert_eq!(
+        (docker.name.as_str(), docker.spec.as_str()),
+        ("docker:python:3.12", "docker:python:3.12")
     );
+    assert!(docker.options.contains_key("docker_volumes"));
     let config = home.load(&[("TALARIA_TARGET", "local")], Flags::default()).unwrap();
     assert!(config.resolve(&config.target).is_ok());
 }
@@ -253,7 +254,7 @@ fn the_agents_file_gives_the_target_and_its_limits() {
 #[test]
 fn a_named_target_has_settings_of_its_own() {
     let text = "terminal:\n  cwd: /general\n  env_passthrough: [A]\ntargets:\n  shop:\n    target: local\n    cwd: /shop\n    \
-                mode: strict\n    env_passthrough: [B]\n  rig:\n    target: docker:x\n";
+                mode: strict\n    env_passthrough: [B]\n  rig:\n    target: modal:x\n  box:\n    target: docker:x\n    container_cpu: 2\n    transport: polled\n";
     let home = Home::with(OURS, text);
     let resolve = |config: &Config, text: &str| config.resolve(&TargetSpec::parse(text).unwrap());
 
@@ -283,9 +284,12 @@ fn a_named_target_has_settings_of_its_own() {
 
     let error = resolve(&config, "rig").unwrap_err().to_string();
     assert!(
-        error.contains("`rig` (docker)") && error.contains("names shop"),
+        error.contains("`rig` (modal)") && error.contains("names box, shop"),
         "{error}"
     );
+    let boxed = resolve(&config, "box").unwrap();
+    assert_eq!((boxed.spec.as_str(), boxed.transport), ("docker:x", Transport::Polled));
+    assert_eq!(boxed.options["container_cpu"], Value::Text("2".into()));
     let error = resolve(&config, "shpo").unwrap_err().to_string();
     assert!(error.contains("did you mean `shop`?"), "{error}");
 }

@@ -11,7 +11,7 @@ use super::names::{
 use super::snapshot::Environment;
 
 /// What every command gets so that none of them pages, asks or draws: there is no one to answer.
-const QUIET: [(&str, &str); 12] = [
+pub(super) const QUIET: [(&str, &str); 12] = [
     ("PAGER", "cat"),
     ("GIT_PAGER", "cat"),
     ("MANPAGER", "cat"),
@@ -45,7 +45,7 @@ impl PassRules {
         passed.any(|passed| passed == name) || self.set.contains_key(name)
     }
 
-    fn is_credential(&self, name: &str) -> bool {
+    pub(super) fn is_credential(&self, name: &str) -> bool {
         is_broker_credential(name) || self.protected.iter().any(|protected| protected == name)
     }
 }
@@ -164,7 +164,7 @@ impl Environment {
 
     /// What `admit` lets through, then `extra`, then what was asked for by name, then what was given a value:
     /// the later wins.
-    fn build(
+    pub(super) fn build(
         &self,
         rules: &PassRules,
         extra: &[(&str, &str)],
@@ -222,7 +222,7 @@ impl Environment {
 }
 
 /// Why a name that was asked for may not pass; `None` when it may.
-fn refusal(rules: &PassRules, name: &str) -> Option<String> {
+pub(super) fn refusal(rules: &PassRules, name: &str) -> Option<String> {
     if rules.is_credential(name) {
         return Some(format!(
             "`{name}` is a credential of the broker and is never passed to scripts; give the script a variable of its own instead"

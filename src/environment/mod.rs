@@ -9,6 +9,7 @@
 //! What the link adds (the socket's path, the staging directory on `PYTHONPATH`) is not built here.
 
 mod build;
+mod elsewhere;
 mod mask;
 mod names;
 mod snapshot;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::frame::{Frame, MAX_PAYLOAD, kind};
 use super::uploads::Uploads;
 use crate::link::message::CellResult;
-use crate::link::{CellDone, JobDone, LinkCommand, LinkEvent};
+use crate::link::{CellDone, JobDone, LinkCommand, LinkEvent, VerbDone};
 
 /// Time between two attempts to store a command that was refused.
 const RETRY: Duration = Duration::from_millis(500);
@@ -27,6 +27,8 @@ pub(super) enum Purpose {
     Cell(u64),
     /// A job that ended.
     Job(u64),
+    /// A file operation that was done.
+    Verb(u64),
     /// The end of the session.
     Close,
     /// Nothing of its own.
@@ -39,6 +41,7 @@ impl Purpose {
             LinkCommand::StartKernel(start) => Self::Start(start.generation),
             LinkCommand::RunCell(run) => Self::Cell(run.cell),
             LinkCommand::RunJob(job) => Self::Job(job.job),
+            LinkCommand::RunVerb(verb) => Self::Verb(verb.number),
             LinkCommand::EndKernel => Self::End,
             LinkCommand::Close => Self::Close,
             LinkCommand::Prepare(_) | LinkCommand::StopCell { .. } | LinkCommand::StopJob(_) => Self::Other,
@@ -56,6 +59,7 @@ impl Purpose {
             LinkEvent::CellDone(done) => (Self::Cell(done.cell), true),
             LinkEvent::JobOutput { job, .. } => (Self::Job(*job), false),
             LinkEvent::JobDone(done) => (Self::Job(done.job), true),
+            LinkEvent::VerbDone(done) => (Self::Verb(done.number), true),
             LinkEvent::Hello(_) => return None,
         })
     }
@@ -87,6 +91,11 @@ impl Purpose {
                 skipped: (0, Bytes::new()),
                 state: Bytes::new(),
             })),
+            Self::Verb(number) => Some(LinkEvent::VerbDone(VerbDone {
+                number,
+                ok: false,
+                fields: vec![Bytes::from(detail)],
+            })),
             Self::End | Self::Close | Self::Other => None,
         }
     }
@@ -105,6 +114,7 @@ impl Lane {
     fn of(command: &LinkCommand) -> Self {
         match command {
             LinkCommand::RunJob(job) => Self::Job(job.job),
+            LinkCommand::RunVerb(verb) => Self::Job(verb.number),
             LinkCommand::StopJob(job) => Self::Job(*job),
             LinkCommand::Close => Self::Close,
             LinkCommand::StartKernel(_)

@@ -69,7 +69,8 @@ struct Routes {
     jobs: HashMap<u64, mpsc::Sender<JobEvent>>,
     lost: Option<KernelEnd>,
     remaining: u64,
-    gone: bool,
+    /// Why the link ended.
+    gone: Option<LinkError>,
 }
 
 /// Guard and supervisor of one session.
@@ -107,7 +108,13 @@ impl Agent {
     /// Whether the far side has ended.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        self.routes().gone
+        self.routes().gone.is_some()
+    }
+
+    /// Why the link ended.
+    #[must_use]
+    pub fn end(&self) -> LinkError {
+        self.routes().gone.clone().unwrap_or(LinkError::Gone)
     }
 
     /// Starts a kernel and waits until it is ready. The supervisor bounds the wait (30 s).
@@ -118,8 +125,8 @@ impl Agent {
         let (sender, receiver) = oneshot::channel();
         {
             let mut routes = self.routes();
-            if routes.gone {
-                return Err(LinkError::Gone.into());
+            if let Some(error) = &routes.gone {
+                return Err(error.clone().into());
             }
             routes.starting = Some(sender);
             routes.lost = None;
@@ -128,7 +135,7 @@ impl Agent {
         match receiver.await {
             Ok(Ok(info)) => Ok(info),
             Ok(Err(reason)) => Err(AgentError::KernelStart(reason)),
-            Err(_) => Err(LinkError::Gone.into()),
+            Err(_) => Err(self.end().into()),
         }
     }
 
@@ -154,8 +161,8 @@ impl Agent {
         let (sender, mut receiver) = mpsc::channel(QUEUE);
         {
             let mut routes = self.routes();
-            if routes.gone {
-                return Err(LinkError::Gone.into());
+            if let Some(error) = &routes.gone {
+                return Err(error.clone().into());
             }
             routes.cell = Some((run.cell, sender));
         }
@@ -166,7 +173,7 @@ impl Agent {
                 CellEvent::Done(done) => return Ok(*done),
             }
         }
-        Err(LinkError::Gone.into())
+        Err(self.end().into())
     }
 
     /// Ends a running cell, and its kernel with it. A cell that has ended is left alone.
@@ -180,7 +187,7 @@ impl Agent {
         let (sender, receiver) = oneshot::channel();
         {
             let mut routes = self.routes();
-            if routes.gone || routes.lost.as_ref().is_some() {
+            if routes.gone.is_some() || routes.lost.as_ref().is_some() {
                 return;
             }
             routes.ending = Some(sender);
@@ -249,8 +256,8 @@ impl Agent {
         let (sender, receiver) = mpsc::channel(QUEUE);
         {
             let mut routes = self.routes();
-            if routes.gone {
-                return Err(LinkError::Gone.into());
+            if let Some(error) = &routes.gone {
+                return Err(error.clone().into());
             }
             routes.jobs.insert(number, sender);
         }
@@ -295,7 +302,7 @@ async fn pump(link: Arc<dyn Link>, routes: Arc<Mutex<Routes>>) {
                 let mut routes = lock(&routes);
                 // Whoever waits sees its sender dropped.
                 *routes = Routes {
-                    gone: true,
+                    gone: Some(error),
                     lost: routes.lost.take(),
                     ..Routes::default()
                 };

@@ -40,6 +40,8 @@ pub struct RunCell {
     pub stdout_cap: u64,
     /// Bytes of stderr that are sent.
     pub stderr_cap: u64,
+    /// The session's working directory: where it cannot be entered, the cell does not begin. Empty: nobody looks.
+    pub folder: Vec<u8>,
     /// File name of the source in the session's folder.
     pub name: String,
     /// `sys.argv[1:]`.
@@ -332,6 +334,7 @@ impl RunCell {
             .number(self.timeout)
             .number(self.stdout_cap)
             .number(self.stderr_cap)
+            .field(&self.folder)
             .field(&self.name)
             .field(arguments)
             .field(if self.from_file { "bytes" } else { "text" })

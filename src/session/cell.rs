@@ -35,6 +35,8 @@ pub trait OutputSink: Send + Sync {
     fn write(&self, stream: Stream, text: &str);
     /// The number of admitted tool calls has changed.
     fn tool_calls(&self, _made: u64) {}
+    /// One line of what is done before the script can begin (an image that is fetched); the next one replaces it.
+    fn progress(&self, _line: &str) {}
     /// The script has begun: what came before does not count against its timeout.
     fn started(&self) {}
 }

@@ -12,6 +12,19 @@ pub enum SessionError {
     /// The target.
     #[error(transparent)]
     Backend(#[from] BackendError),
+    /// It is no target that can be opened.
+    #[error(transparent)]
+    Target(#[from] crate::target::TargetError),
+    /// An option of the target has a wrong value.
+    #[error("the option {name} of {target} has a wrong value: {problem}")]
+    Option {
+        /// The target as the user wrote it.
+        target: String,
+        /// The option.
+        name: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// No interpreter there is fit.
     #[error(transparent)]
     Interpreter(#[from] InterpreterError),

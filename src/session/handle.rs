@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedMutexGuard;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::authority::Gate;
 use super::cell::Cell;
@@ -22,7 +22,8 @@ use crate::backends::Target;
 use crate::environment::Built;
 use crate::outcome::{Outcome, Phases};
 use crate::output::Masker;
-use crate::tools::{Shell, ToolHost, ToolSpec, check_specs};
+use crate::place::Place;
+use crate::tools::{ToolHost, ToolSpec, check_specs};
 
 /// Waits below this are not worth a phase.
 const WORTH_A_PHASE: Duration = Duration::from_millis(1);
@@ -47,6 +48,8 @@ pub(crate) struct Inner {
 pub(super) struct State {
     pub(super) target: Option<Arc<dyn Target>>,
     pub(super) live: Option<Live>,
+    /// What is known of the place that the target is.
+    pub(super) place: Option<Place>,
     pub(super) built: Built,
     pub(super) masker: Masker,
     /// Why the next cell finds a fresh kernel.
@@ -56,11 +59,23 @@ pub(super) struct State {
     closed: bool,
 }
 
+impl State {
+    /// Whether the session is known to run on this machine.
+    fn is_here(&self) -> bool {
+        self.place.as_ref().is_some_and(Place::is_here)
+    }
+}
+
 /// A cell's place in the queue of its session.
 type Turn = Pin<Box<dyn Future<Output = OwnedMutexGuard<State>> + Send>>;
 
-/// A cell that its kernel never began, and what there is to tell of that.
-pub(super) struct Unbegun(pub(super) Outcome);
+/// A cell that never began.
+pub(super) enum Unbegun {
+    /// Its kernel had died before; what there is to tell of that.
+    KernelGone(Box<Outcome>),
+    /// The working directory is gone.
+    FolderGone,
+}
 
 /// What `prepare` found and the outcome tells.
 #[derive(Default)]
@@ -71,17 +86,7 @@ pub(super) struct Prepared {
 impl Session {
     pub(crate) fn new(options: SessionOptions, slots: Arc<Slots>) -> Result<Self, SessionError> {
         check_specs(options.host.tools())?;
-        let home = options
-            .environment
-            .home()
-            .map_or_else(|| PathBuf::from("/"), std::path::Path::to_path_buf);
-        let shell = Shell::new(
-            options.environment.clone(),
-            options.passes.clone(),
-            options.cwd.clone(),
-            options.terminal_timeout,
-        );
-        let workspace = Arc::new(SessionWorkspace::new(home, shell));
+        let workspace = Arc::new(SessionWorkspace::default());
         let state = State {
             standalone: (!options.keep_kernel)
                 .then(|| "the kernel is switched off (code_execution.kernel: off)".to_owned()),
@@ -137,11 +142,12 @@ impl Session {
         let mut state = self.inner.state.lock().await;
         state.closed = true;
         self.inner.abandon(&mut state).await;
+        self.inner.leave(&mut state).await;
     }
 
-    /// The working directory, as the last command left it.
+    /// The working directory, as the last command left it; `None` before the first cell.
     #[must_use]
-    pub fn working_directory(&self) -> PathBuf {
+    pub fn working_directory(&self) -> Option<PathBuf> {
         self.inner.workspace.working_directory()
     }
 }
@@ -190,8 +196,9 @@ impl Inner {
         debug!(%reason, "a kernel is ended");
         self.discard_kernel(&mut state).await;
         state.lost = Some(reason.to_owned());
-        // A supervisor without a kernel stays only for what commands left in the background.
-        if state.live.as_ref().is_some_and(|live| live.agent.remaining() == 0) {
+        // A supervisor without a kernel stays only for what commands left in the background; elsewhere also for the
+        // target itself, which may end with it.
+        if state.is_here() && state.live.as_ref().is_some_and(|live| live.agent.remaining() == 0) {
             self.abandon(&mut state).await;
         }
         true
@@ -217,6 +224,16 @@ impl Inner {
         }
     }
 
+    /// Gives the target back.
+    pub(super) async fn leave(&self, state: &mut State) {
+        state.place = None;
+        if let Some(target) = state.target.take()
+            && let Err(error) = target.close().await
+        {
+            warn!(%error, "the target could not be given back whole");
+        }
+    }
+
     async fn execute(self: Arc<Self>, cell: Cell, turn: Turn, queued: Instant) -> Outcome {
         let target = &self.options.target;
         let mut phases = Phases::default();
@@ -235,6 +252,7 @@ impl Inner {
             return report::refused(target, phases, "the session is closed; open another");
         }
         let mut again = true;
+        let mut notices = Vec::new();
         let outcome = loop {
             let prepared = tokio::select! {
                 biased;
@@ -245,17 +263,37 @@ impl Inner {
                 None => {
                     // It may have stopped half way through a start.
                     self.abandon(&mut state).await;
+                    if !state.is_here() {
+                        self.leave(&mut state).await;
+                    }
                     report::cancelled_early(target, phases, &cell.cancel.reason())
                 }
-                Some(Err(error)) => report::refused(target, phases, error.to_string()),
-                Some(Ok(prepared)) => match self.run(&mut state, &cell, prepared, phases).await {
-                    // The kernel had died unnoticed, and nothing of the cell ran.
-                    Err(Unbegun(_)) if again => {
-                        again = false;
-                        continue;
+                Some(Err(error)) => {
+                    // What was made on the target for this start is not left there.
+                    if state.live.is_none() && !state.is_here() {
+                        self.leave(&mut state).await;
                     }
-                    Err(Unbegun(outcome)) | Ok(outcome) => outcome,
-                },
+                    report::refused(target, phases, error.to_string())
+                }
+                Some(Ok(mut prepared)) => {
+                    prepared.notices.splice(0..0, notices.clone());
+                    match self.run(&mut state, &cell, prepared, phases).await {
+                        // The kernel had died unnoticed, and nothing of the cell ran.
+                        Err(Unbegun::KernelGone(_)) if again => {
+                            again = false;
+                            continue;
+                        }
+                        Err(Unbegun::FolderGone) => match self.folder_gone(&state) {
+                            Ok(notice) => {
+                                notices.push(notice);
+                                continue;
+                            }
+                            Err(error) => report::refused(target, phases, error.to_string()),
+                        },
+                        Err(Unbegun::KernelGone(outcome)) => *outcome,
+                        Ok(outcome) => outcome,
+                    }
+                }
             };
         };
         *self.last_used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();

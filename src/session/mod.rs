@@ -6,12 +6,17 @@
 mod authority;
 mod cancel;
 mod cell;
+mod elsewhere;
 mod error;
 mod handle;
+mod here;
 mod hints;
 mod live;
 mod options;
+mod phases;
 mod prepare;
+mod reach;
+mod remote_files;
 mod report;
 mod run;
 mod slots;

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::SessionError;
+use super::reach;
 use crate::backends::Backend;
 use crate::backends::local::Local;
-use crate::config::{Config, Mode, ResolvedTarget, Rpc};
+use crate::config::{Config, EnvPolicy, Mode, ResolvedTarget, Rpc, Transport};
 use crate::environment::{Environment, PassRules};
 use crate::limits::Limits;
 use crate::output::spill_dir;
-use crate::socket_rpc::Transport;
+use crate::socket_rpc;
+use crate::target::TargetKind;
 use crate::tools::{BuiltinTools, ToolHost, ToolSpec};
 
 /// What a session is made of. [`SessionOptions::local`] gives the defaults.
@@ -21,8 +23,9 @@ pub struct SessionOptions {
     pub target: String,
     /// How processes start there.
     pub backend: Arc<dyn Backend>,
-    /// The working directory that the session starts in; absolute.
-    pub cwd: PathBuf,
+    /// The working directory that the session starts in: absolute on this machine; elsewhere a path there, and where
+    /// a process starts by itself when `None`.
+    pub cwd: Option<PathBuf>,
     /// Whether it works in the project or apart from it.
     pub mode: Mode,
     /// The interpreter, instead of the one that the mode finds.
@@ -41,8 +44,16 @@ pub struct SessionOptions {
     pub terminal_timeout: Duration,
     /// `false`: every cell is a standalone script.
     pub keep_kernel: bool,
-    /// How tool calls travel.
+    /// How tool calls travel on this machine.
+    pub rpc: socket_rpc::Transport,
+    /// How the directory on another target is reached.
     pub transport: Transport,
+    /// What `terminal` on another target sees of the environment there.
+    pub env: EnvPolicy,
+    /// How long a lost link is tried again.
+    pub reconnect_timeout: Duration,
+    /// How long a target lives that hears nothing of the broker.
+    pub lease: Duration,
 }
 
 impl SessionOptions {
@@ -52,7 +63,7 @@ impl SessionOptions {
         Self {
             target: "local".to_owned(),
             backend: Arc::new(Local),
-            cwd: cwd.into(),
+            cwd: Some(cwd.into()),
             mode: Mode::Project,
             python: None,
             host: Arc::new(BuiltinTools::new(Some(spill_folder(&environment)))),
@@ -62,7 +73,23 @@ impl SessionOptions {
             limits: Limits::default(),
             terminal_timeout: Duration::from_secs(180),
             keep_kernel: true,
-            transport: Transport::Unix,
+            rpc: socket_rpc::Transport::Unix,
+            transport: Transport::Auto,
+            env: EnvPolicy::Normal,
+            reconnect_timeout: Duration::from_secs(60),
+            lease: Duration::from_secs(15 * 60),
+        }
+    }
+
+    /// A session on another target, in the folder where processes start there; all else as [`SessionOptions::local`].
+    /// `target` is what outcomes call it.
+    #[must_use]
+    pub fn elsewhere(target: impl Into<String>, backend: Arc<dyn Backend>, environment: Environment) -> Self {
+        Self {
+            target: target.into(),
+            backend,
+            cwd: None,
+            ..Self::local("/", environment)
         }
     }
 
@@ -75,9 +102,15 @@ impl SessionOptions {
         target: &ResolvedTarget,
         environment: &Environment,
     ) -> Result<Self, SessionError> {
-        let cwd = working_directory(target.cwd.as_deref(), environment)?;
+        let (backend, implied) = reach::backend(config, target, environment)?;
+        let cwd = match target.spec.kind() {
+            TargetKind::Local => Some(working_directory(target.cwd.as_deref(), environment)?),
+            _ => target.cwd.clone().or(implied),
+        };
         let options = Self {
             target: target.name.clone(),
+            backend,
+            cwd,
             mode: target.mode,
             python: target.python.clone(),
             disabled_tools: config.disabled_tools.clone(),
@@ -88,11 +121,15 @@ impl SessionOptions {
             limits: config.limits.clone(),
             terminal_timeout: config.terminal_timeout,
             keep_kernel: config.kernel,
-            transport: match config.rpc {
-                Rpc::Unix => Transport::Unix,
-                Rpc::Tcp => Transport::Tcp,
+            rpc: match config.rpc {
+                Rpc::Unix => socket_rpc::Transport::Unix,
+                Rpc::Tcp => socket_rpc::Transport::Tcp,
             },
-            ..Self::local(cwd, environment.clone())
+            transport: target.transport,
+            env: target.env,
+            reconnect_timeout: config.reconnect_timeout,
+            lease: config.lease,
+            ..Self::local("/", environment.clone())
         };
         let known: Vec<&str> = options.host.tools().iter().map(|spec| spec.name.as_str()).collect();
         match options

@@ -1,6 +1,7 @@
 //! What must be there before a cell can run: the supervisor, the kernel, and the truth about what was lost.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -10,11 +11,17 @@ use super::cell::Cell;
 use super::error::SessionError;
 use super::handle::{Inner, Prepared, State, phase};
 use super::live::{Live, LiveKernel, Offer};
+use super::phases::PhaseClock;
+use super::workspace::FOLDER_CLOSED;
+use super::{elsewhere, here};
+use crate::backends::{BackendError, Target};
 use crate::config::Mode;
 use crate::kernel::AgentError;
+use crate::link::LinkError;
 use crate::outcome::Phases;
 use crate::output::Masker;
-use crate::tools::{CallPath, stub_source};
+use crate::place::Place;
+use crate::tools::{CallPath, Shell, stub_source};
 
 impl Inner {
     /// Sees that a supervisor is there, and a kernel where one is kept.
@@ -30,11 +37,14 @@ impl Inner {
             state.lost = None;
         }
         self.notice_losses(state).await;
-        let folder = self.working_folder(&mut prepared)?;
         if state.live.is_none() {
-            let began = Instant::now();
-            self.start(state, &folder).await?;
-            phases.connect = phase(began);
+            self.reach(state, cell, phases).await?;
+        }
+        let folder = self.working_folder(state, &mut prepared)?;
+        if state.live.is_none() {
+            let clock = PhaseClock::start(cell.sink.clone());
+            self.start(state, folder.as_deref(), &clock, &mut prepared).await?;
+            clock.stop(phases);
         }
         if let Some(reason) = &state.standalone {
             prepared.notices.push(format!(
@@ -64,7 +74,10 @@ impl Inner {
         let had_kernel = live.kernel.is_some();
         if live.agent.is_gone() {
             if had_kernel {
-                state.lost = Some("the supervisor of the session was killed".to_owned());
+                state.lost = Some(match live.agent.end() {
+                    LinkError::Gone => "the supervisor of the session was killed".to_owned(),
+                    error => error.to_string(),
+                });
             }
             self.abandon(state).await;
         } else if let Some(end) = live.agent.take_lost()
@@ -79,73 +92,179 @@ impl Inner {
         }
     }
 
-    /// The session's working directory, or the one that it began with where that is gone.
-    fn working_folder(&self, prepared: &mut Prepared) -> Result<PathBuf, SessionError> {
-        let folder = self.workspace.working_directory();
+    /// Sees that there is a target.
+    async fn reach(&self, state: &mut State, cell: &Cell, phases: &mut Phases) -> Result<(), SessionError> {
+        if state.target.is_some() {
+            return Ok(());
+        }
+        let clock = PhaseClock::start(cell.sink.clone());
+        let target = self.options.backend.open(&clock).await?;
+        clock.stop(phases);
+        if target.capabilities().is_here {
+            let folder = self.options.cwd.clone().unwrap_or_else(|| PathBuf::from("/"));
+            self.settle(state, Place::here(self.options.environment.clone(), folder));
+        }
+        state.target = Some(target);
+        Ok(())
+    }
+
+    /// Takes up a place that the session has not been to.
+    fn settle(&self, state: &mut State, place: Place) {
+        let options = &self.options;
+        let shell = Shell::new(place.clone(), options.passes.clone(), options.terminal_timeout);
+        self.workspace.settle(shell);
+        state.place = Some(place);
+    }
+
+    /// The session's working directory, or the one that it began with where that is gone. Elsewhere nobody looks: it
+    /// shows when something starts there. `None` before the place is known.
+    fn working_folder(&self, state: &State, prepared: &mut Prepared) -> Result<Option<PathBuf>, SessionError> {
+        let (Some(place), Some(folder)) = (&state.place, self.workspace.working_directory()) else {
+            return Ok(self.options.cwd.clone());
+        };
+        if !place.is_here() {
+            return Ok(Some(folder));
+        }
         if folder.is_dir() {
             return match rustix::fs::access(&folder, rustix::fs::Access::EXEC_OK) {
-                Ok(()) => Ok(folder),
+                Ok(()) => Ok(Some(folder)),
                 Err(_) => Err(SessionError::WorkingDirectoryClosed(folder)),
             };
         }
-        let first = &self.options.cwd;
-        if !first.is_dir() {
+        if !place.folder.is_dir() {
             return Err(SessionError::WorkingDirectory(folder));
         }
+        self.go_back(place, &folder, prepared);
+        Ok(Some(place.folder.clone()))
+    }
+
+    /// What to do about a working directory elsewhere that is gone: the one that the session began with takes its place,
+    /// unless that is the one.
+    pub(super) fn folder_gone(&self, state: &State) -> Result<String, SessionError> {
+        let folder = self.workspace.working_directory().unwrap_or_default();
+        match &state.place {
+            Some(place) if place.folder != folder => {
+                let mut prepared = Prepared::default();
+                self.go_back(place, &folder, &mut prepared);
+                Ok(prepared.notices.concat())
+            }
+            _ => Err(SessionError::WorkingDirectory(folder)),
+        }
+    }
+
+    /// Returns to the working directory that the session began with.
+    fn go_back(&self, place: &Place, folder: &Path, prepared: &mut Prepared) {
         prepared.notices.push(format!(
             "the working directory {} is gone; the session went back to {}",
             folder.display(),
-            first.display()
+            place.folder.display()
         ));
-        self.workspace.set_working_directory(first.clone());
-        Ok(first.clone())
+        self.workspace.set_working_directory(place.folder.clone());
     }
 
-    async fn start(&self, state: &mut State, folder: &std::path::Path) -> Result<(), SessionError> {
-        let target = match &state.target {
-            Some(target) => target.clone(),
-            None => {
-                let target = self.options.backend.open(&crate::backends::Silent).await?;
-                state.target.insert(target).clone()
-            }
+    async fn start(
+        &self,
+        state: &mut State,
+        folder: Option<&Path>,
+        clock: &PhaseClock,
+        prepared: &mut Prepared,
+    ) -> Result<(), SessionError> {
+        let Some(target) = state.target.clone() else {
+            return Err(SessionError::Start("there is no target".to_owned()));
         };
-        self.build_environment(state)?;
-        let live = Live::open(&self.options, &*target, folder, &state.built, self.gate.clone()).await?;
-        if self.options.mode == Mode::Strict {
-            let work = PathBuf::from(live.agent.link().folder()).join("work");
-            std::fs::create_dir(&work)
-                .map_err(|error| SessionError::Start(format!("{} cannot be made: {error}", work.display())))?;
-            self.workspace.set_working_directory(work);
-        }
+        let live = if target.capabilities().is_here {
+            self.build_environment(state)?;
+            let folder = folder.unwrap_or(Path::new("/"));
+            let live = here::open(&self.options, &*target, folder, &state.built, self.gate.clone()).await?;
+            if self.options.mode == Mode::Strict {
+                let work = PathBuf::from(live.agent.link().folder()).join("work");
+                std::fs::create_dir(&work)
+                    .map_err(|error| SessionError::Start(format!("{} cannot be made: {error}", work.display())))?;
+                self.workspace.set_working_directory(work);
+            }
+            live
+        } else {
+            self.start_elsewhere(state, target, folder, clock, prepared).await?
+        };
         self.workspace.attach(&live.agent);
         state.live = Some(live);
         Ok(())
     }
 
+    /// Starts a supervisor on another target; on a new one, should this one be gone since it was last used.
+    async fn start_elsewhere(
+        &self,
+        state: &mut State,
+        target: Arc<dyn Target>,
+        folder: Option<&Path>,
+        clock: &PhaseClock,
+        prepared: &mut Prepared,
+    ) -> Result<Live, SessionError> {
+        let was_used = state.place.is_some();
+        let opened = elsewhere::open(&self.options, target, folder, self.gate.clone()).await;
+        let (live, place) = match opened {
+            Err(SessionError::Backend(BackendError::Gone { reason, .. })) if was_used => {
+                self.leave(state).await;
+                prepared.notices.push(format!(
+                    "the target was opened anew ({reason}): files that earlier cells left there are lost, but for those in mounts"
+                ));
+                let target = self.options.backend.open(clock).await?;
+                state.target = Some(target.clone());
+                let cwd = self.options.cwd.as_deref();
+                elsewhere::open(&self.options, target, cwd, self.gate.clone()).await
+            }
+            opened => opened,
+        }
+        .inspect_err(|error| debug!(%error, "the session did not begin"))?;
+        if state.place.is_none() {
+            self.settle(state, place);
+        } else if self.options.mode == Mode::Strict {
+            // Its private folder went with the last supervisor.
+            self.workspace.set_working_directory(place.folder.clone());
+            state.place = Some(place);
+        }
+        self.build_environment(state)?;
+        Ok(live)
+    }
+
     fn build_environment(&self, state: &mut State) -> Result<(), SessionError> {
-        let environment = &self.options.environment;
-        let built = environment.cell_environment(&self.options.passes);
+        let Some(place) = &state.place else { return Ok(()) };
+        let built = place.cell_environment(&self.options.passes);
         if built.dropped_hermes != state.built.dropped_hermes
             && let Some(line) = built.dropped_hermes_line()
         {
             debug!("{line}");
         }
-        let terminal = environment.terminal_environment(&self.options.passes);
-        state.masker = Masker::new(environment.masked_values(&[&built, &terminal]))?;
+        let terminal = place.terminal_environment(&self.options.passes);
+        state.masker = Masker::new(place.masked_values(&built, &terminal, &self.options.passes))?;
         state.built = built;
         Ok(())
     }
 
     async fn start_kernel(&self, state: &mut State, cell: &Cell, prepared: &mut Prepared) -> Result<(), SessionError> {
         self.build_environment(state)?;
-        let folder = self.workspace.working_directory();
-        let Some(live) = &mut state.live else { return Ok(()) };
+        let (Some(live), Some(place)) = (&mut state.live, &state.place) else {
+            return Ok(());
+        };
         let specs = self.allowed(cell);
         let offer = Offer::new(self.host(cell), &specs);
         let link = live.agent.link();
         let stub = stub_source(&specs, link.token(), CallPath::of(&link.variables()));
+        let mut folder = self.workspace.working_directory().unwrap_or_default();
         let start = live.start_of_kernel(&folder, &state.built, &stub);
-        match live.agent.start_kernel(start).await {
+        let mut started = live.agent.start_kernel(start).await;
+        if let Err(AgentError::KernelStart(reason)) = &started
+            && reason.contains(FOLDER_CLOSED)
+        {
+            if folder == place.folder {
+                return Err(SessionError::WorkingDirectory(folder));
+            }
+            self.go_back(place, &folder, prepared);
+            folder.clone_from(&place.folder);
+            let start = live.start_of_kernel(&folder, &state.built, &stub);
+            started = live.agent.start_kernel(start).await;
+        }
+        match started {
             Ok(info) => {
                 live.kernel = Some(LiveKernel { info, count: 0, offer });
                 Ok(())

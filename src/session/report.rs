@@ -142,18 +142,27 @@ fn likely(signal: i32) -> &'static str {
     }
 }
 
-/// A verdict for a cell whose supervisor was lost while it ran.
-pub(super) fn supervisor_lost(reason: &str, keeps_state: bool) -> Verdict {
+/// A verdict for a cell whose supervisor was lost while it ran, or whose target was.
+pub(super) fn supervisor_lost(reason: &str, is_here: bool, keeps_state: bool) -> Verdict {
+    let loss = loss(keeps_state);
+    let error = if is_here {
+        format!(
+            "{reason} while the cell ran (it was killed, perhaps by the script itself); the script's processes were ended{loss}; the next call starts afresh"
+        )
+    } else {
+        format!("{reason}{loss}; the next call starts afresh")
+    };
     Verdict {
         status: Status::Error,
         exit_code: 137,
-        error: Some(format!(
-            "{reason} while the cell ran (it was killed, perhaps by the script itself); the script's processes were ended{}; the next call starts afresh",
-            loss(keeps_state)
-        )),
+        error: Some(error),
         last_line: None,
         kernel_ended: keeps_state,
-        lost_because: "the supervisor of the session was killed".to_owned(),
+        lost_because: if is_here {
+            "the supervisor of the session was killed".to_owned()
+        } else {
+            reason.to_owned()
+        },
     }
 }
 

@@ -1,5 +1,6 @@
 //! The course of one cell, from its authority to its outcome.
 
+use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,10 +14,12 @@ use super::hints;
 use super::live::Offer;
 use super::options::spill_folder;
 use super::report::{self, Facts, Verdict};
+use super::workspace::FOLDER_CLOSED;
 use crate::link::message::CellResult;
 use crate::link::{CellDone, RunCell};
 use crate::outcome::{KernelMode, KernelReport, Outcome, Phases};
 use crate::output::{Collector, Masker, Stream, clean_text};
+use crate::place::Place;
 use crate::tools::{CallPath, stub_source};
 
 /// Bytes of stderr that are carried; an outcome shows far fewer.
@@ -55,6 +58,15 @@ impl Inner {
             timeout: limits.timeout.as_secs_f64(),
             stdout_cap: limits.max_spill_bytes.max(limits.max_stdout_bytes as u64),
             stderr_cap: STDERR_CARRIED.max(limits.max_stderr_bytes as u64),
+            folder: match &state.place {
+                Some(place) if !place.is_here() => self
+                    .workspace
+                    .working_directory()
+                    .unwrap_or_default()
+                    .into_os_string()
+                    .into_vec(),
+                _ => Vec::new(),
+            },
             name: cell.file_name(number),
             arguments: cell.arguments.clone(),
             from_file: matches!(cell.source, super::CellSource::File(_)),
@@ -67,7 +79,7 @@ impl Inner {
             None => live.python.display().to_string(),
         };
         if live.kernel.is_none() {
-            let folder = self.workspace.working_directory();
+            let folder = self.workspace.working_directory().unwrap_or_default();
             let start = live.start_of_kernel(&folder, &state.built, stub.as_deref().unwrap_or_default());
             if let Err(error) = agent.prepare_standalone(start) {
                 return Ok(report::refused(&self.options.target, phases, error.to_string()));
@@ -77,11 +89,8 @@ impl Inner {
             // Its folder is another's now: a session with another name takes over.
             self.abandon(state).await;
             state.lost = Some(error.to_string());
-            return Err(Unbegun(report::refused(
-                &self.options.target,
-                phases,
-                error.to_string(),
-            )));
+            let outcome = report::refused(&self.options.target, phases, error.to_string());
+            return Err(Unbegun::KernelGone(Box::new(outcome)));
         }
         let authority = Arc::new(Authority {
             cell: number,
@@ -100,9 +109,18 @@ impl Inner {
             sink.started();
         }
         let began = Instant::now();
-        let done = self.drive(&agent, cell, run, limits.timeout, &mut collector).await;
+        let is_here = state.place.as_ref().is_some_and(Place::is_here);
+        let done = self
+            .drive(&agent, cell, run, limits.timeout, is_here, &mut collector)
+            .await;
         self.gate.shut();
 
+        if let Ok(done) = &done
+            && done.why == "unbegun"
+            && done.detail.contains(FOLDER_CLOSED)
+        {
+            return Err(Unbegun::FolderGone);
+        }
         if let Some(kernel) = &mut live.kernel {
             kernel.offer = offer;
             kernel.count += 1;
@@ -116,7 +134,7 @@ impl Inner {
                     Some(done),
                 )
             }
-            Err(reason) => (report::supervisor_lost(&reason, keeps_state), None),
+            Err(reason) => (report::supervisor_lost(&reason, is_here, keeps_state), None),
         };
         let collected = collector.finish();
         if let Some(sink) = &cell.sink {
@@ -159,7 +177,11 @@ impl Inner {
             state.lost = Some(format!("the kernel ended between cells: {}", end.reason));
         }
         let outcome = report::outcome(verdict, collected, &masker, facts);
-        if unbegun { Err(Unbegun(outcome)) } else { Ok(outcome) }
+        if unbegun {
+            Err(Unbegun::KernelGone(Box::new(outcome)))
+        } else {
+            Ok(outcome)
+        }
     }
 
     /// Runs a cell to its end, passing on its output and the caller's wish to stop.
@@ -169,6 +191,7 @@ impl Inner {
         cell: &Cell,
         run: RunCell,
         timeout: Duration,
+        is_here: bool,
         collector: &mut Collector,
     ) -> Result<CellDone, String> {
         let number = run.cell;
@@ -186,6 +209,9 @@ impl Inner {
         let late = tokio::time::sleep(timeout + SUPERVISOR_LATE);
         tokio::pin!(late);
         let (mut asked, mut at_once) = (false, false);
+        // A link that is lost may be made again, and the record of a cell that has ended long ago arrive then: also after
+        // the broker itself was stopped for longer than the whole of this limit.
+        let mut chances = if is_here { 0 } else { 2 };
         loop {
             tokio::select! {
                 done = &mut running => return done.map_err(|error| error.to_string()),
@@ -197,7 +223,14 @@ impl Inner {
                     at_once = true;
                     agent.stop_cell(number, true);
                 }
-                () = &mut late => return Err("the supervisor of the session did not answer".to_owned()),
+                () = &mut late => {
+                    if chances == 0 {
+                        return Err("the supervisor of the session did not answer".to_owned());
+                    }
+                    chances -= 1;
+                    late.as_mut()
+                        .reset(tokio::time::Instant::now() + SUPERVISOR_LATE + self.options.reconnect_timeout);
+                }
             }
         }
     }

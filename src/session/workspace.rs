@@ -1,8 +1,8 @@
-//! Files and commands of a session on this machine: files in-process, commands under the session's
-//! supervisor.
+//! Files and commands of a session: on this machine files in-process, elsewhere as verbs of the session's
+//! supervisor; commands as its jobs in either case.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
@@ -12,89 +12,119 @@ use crate::tools::{
     CommandOutput, CommandRequest, LocalFiles, Page, ReadRequest, Shell, ShellPlan, Workspace, WorkspaceError, Written,
 };
 
-/// The workspace of the target `local`.
-pub(super) struct SessionWorkspace {
-    home: PathBuf,
-    shell: Shell,
+/// How a supervisor says that a job's or kernel's folder is not to be had.
+pub(super) const FOLDER_CLOSED: &str = "the working directory cannot be entered";
+
+/// The workspace of a session.
+#[derive(Default)]
+pub(super) struct SessionWorkspace(Mutex<Attached>);
+
+#[derive(Default)]
+struct Attached {
+    /// Known once the place is.
+    shell: Option<Arc<Shell>>,
     /// The session holds the supervisor, not we: the supervisor's link leads back here, and a circle
     /// would keep it alive when the session is dropped.
-    agent: Mutex<Weak<Agent>>,
+    agent: Weak<Agent>,
 }
 
 impl SessionWorkspace {
-    pub(super) fn new(home: PathBuf, shell: Shell) -> Self {
-        Self {
-            home,
-            shell,
-            agent: Mutex::default(),
-        }
+    /// Says where commands run from now on, and in which state.
+    pub(super) fn settle(&self, shell: Shell) {
+        self.lock().shell = Some(Arc::new(shell));
     }
 
     /// Names the supervisor that commands run under.
     pub(super) fn attach(&self, agent: &Arc<Agent>) {
-        *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(agent);
+        self.lock().agent = Arc::downgrade(agent);
     }
 
     /// Forgets that supervisor.
     pub(super) fn detach(&self) {
-        *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = Weak::new();
+        self.lock().agent = Weak::new();
     }
 
-    /// The session's working directory, as the last command left it.
-    pub(super) fn working_directory(&self) -> PathBuf {
-        self.shell.working_directory()
+    /// The session's working directory, as the last command left it; `None` before the place is known.
+    pub(super) fn working_directory(&self) -> Option<PathBuf> {
+        Some(self.shell()?.working_directory())
     }
 
     pub(super) fn set_working_directory(&self, folder: PathBuf) {
-        self.shell.set_working_directory(folder);
+        if let Some(shell) = self.shell() {
+            shell.set_working_directory(folder);
+        }
     }
 
-    fn files(&self) -> LocalFiles {
-        LocalFiles::new(self.working_directory(), self.home.clone())
+    fn lock(&self) -> MutexGuard<'_, Attached> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn run_plan(&self, agent: &Agent, plan: ShellPlan) -> Result<crate::kernel::JobResult, WorkspaceError> {
-        let folder = agent.link().folder().to_owned();
-        let gone = |error: crate::kernel::AgentError| WorkspaceError(format!("the command could not be run: {error}"));
-        agent
-            .run_job(|number| plan.into_job(number, &folder))
-            .map_err(gone)?
-            .wait()
-            .await
-            .map_err(gone)
+    fn shell(&self) -> Option<Arc<Shell>> {
+        self.lock().shell.clone()
     }
+
+    /// The session's terminal and supervisor.
+    fn both(&self) -> Result<(Arc<Shell>, Arc<Agent>), WorkspaceError> {
+        let attached = self.lock();
+        attached
+            .shell
+            .clone()
+            .zip(attached.agent.upgrade())
+            .ok_or_else(|| WorkspaceError("the session has ended".to_owned()))
+    }
+}
+
+fn local_files(shell: &Shell) -> LocalFiles {
+    LocalFiles::new(shell.working_directory(), shell.place().home.clone())
+}
+
+async fn run_plan(agent: &Agent, plan: ShellPlan) -> Result<crate::kernel::JobResult, WorkspaceError> {
+    let folder = agent.link().folder().to_owned();
+    let gone = |error: crate::kernel::AgentError| WorkspaceError(format!("the command could not be run: {error}"));
+    agent
+        .run_job(|number| plan.into_job(number, &folder))
+        .map_err(gone)?
+        .wait()
+        .await
+        .map_err(gone)
 }
 
 #[async_trait]
 impl Workspace for SessionWorkspace {
     async fn read_page(&self, request: ReadRequest) -> Result<Page, WorkspaceError> {
-        self.files().read_page(request).await
+        let (shell, agent) = self.both()?;
+        if shell.place().is_here() {
+            local_files(&shell).read_page(request).await
+        } else {
+            super::remote_files::read_page(&agent, &shell, request).await
+        }
     }
 
     async fn write(&self, path: &str, content: &str) -> Result<Written, WorkspaceError> {
-        self.files().write(path, content).await
+        let (shell, agent) = self.both()?;
+        if shell.place().is_here() {
+            local_files(&shell).write(path, content).await
+        } else {
+            super::remote_files::write(&agent, &shell, path, content).await
+        }
     }
 
     async fn run(&self, request: CommandRequest, _cancel: &CancellationToken) -> Result<CommandOutput, WorkspaceError> {
         // A call that is cancelled is dropped, and a job that is dropped is stopped.
-        let agent = self
-            .agent
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .upgrade()
-            .ok_or_else(|| WorkspaceError("the session has ended".to_owned()))?;
-        if let Some((plan, ticket)) = self.shell.login_plan().await {
+        let (shell, agent) = self.both()?;
+        if let Some((plan, ticket)) = shell.login_plan().await {
             // A shell that does not end is left to its own grace: nobody waits for that.
             let limit = plan.timeout();
-            match tokio::time::timeout(limit, self.run_plan(&agent, plan)).await {
-                Ok(result) => self.shell.take_login(ticket, &result?.state),
-                Err(_) => self.shell.take_login(ticket, b""),
+            match tokio::time::timeout(limit, run_plan(&agent, plan)).await {
+                Ok(result) => shell.take_login(ticket, &result?.state),
+                Err(_) => shell.take_login(ticket, b""),
             }
         }
-        let (plan, ticket) = self.shell.plan(&request, &self.home)?;
+        let (plan, ticket) = shell.plan(&request);
         let limit = plan.timeout();
-        let result = self.run_plan(&agent, plan).await?;
-        self.shell.take_state(&ticket, &result.state);
+        let folder = plan.folder();
+        let result = run_plan(&agent, plan).await?;
+        shell.take_state(&ticket, &result.state);
         let (exit_code, error) = match result.ending {
             Ending::Exited(code) => (code, None),
             Ending::Signalled(signal) => (
@@ -112,6 +142,12 @@ impl Workspace for SessionWorkspace {
                 )),
             ),
             Ending::Stopped => (130, Some("the command was cancelled".to_owned())),
+            Ending::Failed(reason) if reason.contains(FOLDER_CLOSED) => {
+                return Err(WorkspaceError(format!(
+                    "the working directory {} does not exist, is no folder or may not be entered; give an existing one as workdir, or make it first",
+                    folder.display()
+                )));
+            }
             Ending::Failed(reason) => {
                 return Err(WorkspaceError(format!("the command could not be run: {reason}")));
             }

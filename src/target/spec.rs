@@ -125,6 +125,15 @@ impl FromStr for TargetSpec {
 }
 
 impl TargetKind {
+    /// Whether this version can open targets of this kind.
+    #[must_use]
+    pub fn can_be_opened(&self) -> bool {
+        matches!(
+            self,
+            Self::Local | Self::Exec { .. } | Self::Docker { .. } | Self::Container { .. } | Self::Compose { .. }
+        )
+    }
+
     /// The kind in one word, as it stands before the colon.
     #[must_use]
     pub fn word(&self) -> &'static str {
@@ -159,8 +168,9 @@ fn with_scheme(text: &str, scheme: &str, rest: &str) -> Result<TargetKind, Targe
             name: needed("the container's name is missing")?,
         },
         "compose" => compose(text, &needed("the service is missing")?)?,
+        // Without a command programs start on this machine, but everything goes through the directory.
         "exec" => TargetKind::Exec {
-            command: needed("the command is missing")?,
+            command: rest.trim().to_owned(),
         },
         "ssh" => TargetKind::Ssh {
             destination: ssh(text, &needed("the host is missing")?)?,
@@ -305,7 +315,6 @@ mod tests {
             ("compose:a/b/c", "compose:[PROJECT/]SERVICE[#N]"),
             ("compose:api#0", "compose:[PROJECT/]SERVICE[#N]"),
             ("compose:api#two", "compose:[PROJECT/]SERVICE[#N]"),
-            ("exec:", "exec:COMMAND"),
             ("ssh:", "ssh:DEST or ssh://USER@HOST:PORT"),
             ("ssh://", "ssh:DEST or ssh://USER@HOST:PORT"),
             ("ssh:-oProxyCommand=x", "ssh:DEST or ssh://USER@HOST:PORT"),

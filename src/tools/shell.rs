@@ -8,14 +8,15 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::workspace::{CommandRequest, WorkspaceError};
+use super::workspace::CommandRequest;
 use crate::environment::{Environment, PassRules};
 use crate::limits::MAX_TOOL_MESSAGE;
 use crate::link::RunJob;
+use crate::place::Place;
 
 /// Time that a login shell gets to say what it exports.
 const LOGIN_LIMIT: Duration = Duration::from_secs(5);
@@ -42,7 +43,7 @@ const PROLOGUE: &str = concat!(
 
 /// The terminal of one session.
 pub struct Shell {
-    environment: Environment,
+    place: Place,
     rules: PassRules,
     default_timeout: Duration,
     login: tokio::sync::Mutex<bool>,
@@ -78,12 +79,13 @@ pub struct StateTicket {
 pub struct LoginTicket<'a>(tokio::sync::MutexGuard<'a, bool>);
 
 impl Shell {
-    /// A terminal that starts in `folder`.
+    /// A terminal that starts in the folder of the place.
     #[must_use]
-    pub fn new(environment: Environment, rules: PassRules, folder: PathBuf, default_timeout: Duration) -> Self {
-        let initial = environment.terminal_environment(&rules).variables;
+    pub fn new(place: Place, rules: PassRules, default_timeout: Duration) -> Self {
+        let initial = place.terminal_environment(&rules).variables;
+        let folder = place.folder.clone();
         Self {
-            environment,
+            place,
             rules,
             default_timeout,
             login: tokio::sync::Mutex::new(false),
@@ -93,6 +95,12 @@ impl Shell {
                 exports: None,
             }),
         }
+    }
+
+    /// Where it runs.
+    #[must_use]
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
     /// Where the next command starts.
@@ -113,7 +121,7 @@ impl Shell {
         if *asked {
             return None;
         }
-        let shell = login_shell(&self.environment)?;
+        let shell = self.place.login_shell.clone()?;
         let state = self.lock();
         let plan = ShellPlan {
             argv: vec![shell.into_os_string().into_vec(), b"-l".to_vec(), b"-c".to_vec()],
@@ -138,29 +146,24 @@ impl Shell {
             })
             .collect();
         if variables.filled("PATH").is_some() {
-            self.lock().initial = variables.terminal_environment(&self.rules).variables;
+            self.lock().initial = self.place.login_environment(&variables, &self.rules).variables;
         }
         *ticket.0 = true;
     }
 
     /// Prepares a command from the state as it is now.
-    ///
-    /// # Errors
-    /// When the folder that was asked for is none.
-    pub fn plan(&self, request: &CommandRequest, home: &Path) -> Result<(ShellPlan, StateTicket), WorkspaceError> {
+    #[must_use]
+    pub fn plan(&self, request: &CommandRequest) -> (ShellPlan, StateTicket) {
         let state = self.lock();
         let folder = match &request.workdir {
             None => state.folder.clone(),
-            Some(workdir) => state.folder.join(expand_home(workdir, home)),
+            Some(workdir) => state.folder.join(self.place.expand_home(workdir)),
         };
-        if !folder.is_dir() {
-            return Err(WorkspaceError(format!(
-                "the working directory {} does not exist or is no folder; give an existing one as workdir, or make it first",
-                folder.display()
-            )));
-        }
-        let path = state.initial.get(OsStr::new("PATH")).map(OsString::as_os_str);
-        let (shell, flags) = find_shell(path);
+        // Neither shell reads start-up files.
+        let (shell, flags): (PathBuf, &[&str]) = match &self.place.bash {
+            Some(bash) => (bash.clone(), &["--noprofile", "--norc"]),
+            None => (PathBuf::from("/bin/sh"), &[]),
+        };
         let name = shell.file_name().unwrap_or(OsStr::new("sh")).as_bytes().to_vec();
         let mut argv = vec![shell.into_os_string().into_vec()];
         argv.extend(flags.iter().map(|flag| flag.as_bytes().to_vec()));
@@ -184,8 +187,8 @@ impl Shell {
             timeout: request.timeout.unwrap_or(self.default_timeout),
             login: false,
         };
-        let elsewhere = request.workdir.is_some() && state.folder.is_dir();
-        Ok((plan, StateTicket { elsewhere }))
+        let elsewhere = request.workdir.is_some();
+        (plan, StateTicket { elsewhere })
     }
 
     /// Takes the state that a command left; the last one to end sets it. A command that started
@@ -217,6 +220,12 @@ impl ShellPlan {
     #[must_use]
     pub fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    /// Where the command starts.
+    #[must_use]
+    pub fn folder(&self) -> PathBuf {
+        PathBuf::from(OsStr::from_bytes(&self.folder))
     }
 
     /// The job, with its files in the session's folder.
@@ -266,50 +275,10 @@ fn single_quoted(text: &[u8]) -> Vec<u8> {
     quoted
 }
 
-fn expand_home(path: &str, home: &Path) -> PathBuf {
-    match path.strip_prefix('~') {
-        Some("") => home.to_owned(),
-        Some(rest) if rest.starts_with('/') => home.join(rest.trim_start_matches('/')),
-        _ => PathBuf::from(path),
-    }
-}
-
-/// `bash` where there is one, else `sh`; neither reads start-up files.
-fn find_shell(path: Option<&OsStr>) -> (PathBuf, &'static [&'static str]) {
-    let folders = path.map(|path| std::env::split_paths(path).collect::<Vec<_>>());
-    let standard = ["/bin", "/usr/bin"].map(PathBuf::from);
-    folders
-        .unwrap_or_default()
-        .into_iter()
-        .filter(|folder| folder.is_absolute())
-        .chain(standard)
-        .map(|folder| folder.join("bash"))
-        .find(|bash| bash.is_file())
-        .map_or_else(
-            || (PathBuf::from("/bin/sh"), &[] as &[&str]),
-            |bash| (bash, &["--noprofile", "--norc"]),
-        )
-}
-
-/// The account's own shell where it takes `-l -c`, else `bash`, else `sh`.
-fn login_shell(environment: &Environment) -> Option<PathBuf> {
-    let fit = |path: &Path| {
-        let name = path.file_name().and_then(OsStr::to_str).unwrap_or("");
-        path.is_absolute()
-            && path.is_file()
-            && ["bash", "sh", "dash", "ash", "zsh", "ksh", "mksh", "fish"].contains(&name)
-    };
-    environment
-        .filled("SHELL")
-        .map(PathBuf::from)
-        .into_iter()
-        .chain(["/bin/bash", "/usr/bin/bash", "/bin/sh"].map(PathBuf::from))
-        .find(|path| fit(path))
-}
-
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failing test may panic")]
 mod tests {
+    use std::path::Path;
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -318,7 +287,7 @@ mod tests {
     fn session(shell: &str, commands: &[&str]) -> Vec<(i32, String)> {
         let folder = tempfile::tempdir().unwrap();
         let environment = Environment::from_iter([("PATH", "/usr/bin:/bin")]);
-        let terminal = Shell::new(environment, PassRules::default(), "/".into(), LOGIN_LIMIT);
+        let terminal = Shell::new(Place::here(environment, "/".into()), PassRules::default(), LOGIN_LIMIT);
         std::fs::create_dir(folder.path().join("jobs")).unwrap();
         let run = |command: &&str| {
             let request = CommandRequest {
@@ -326,7 +295,7 @@ mod tests {
                 timeout: None,
                 workdir: None,
             };
-            let (plan, ticket) = terminal.plan(&request, Path::new("/")).unwrap();
+            let (plan, ticket) = terminal.plan(&request);
             let job = plan.into_job(1, folder.path().to_str().unwrap());
             let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
             std::fs::write(path(&job.script_path), &job.script).unwrap();
@@ -383,7 +352,8 @@ mod tests {
 
     #[test]
     fn a_state_that_was_cut_short_is_not_taken() {
-        let terminal = Shell::new(Environment::default(), PassRules::default(), "/".into(), LOGIN_LIMIT);
+        let place = Place::here(Environment::default(), "/".into());
+        let terminal = Shell::new(place, PassRules::default(), LOGIN_LIMIT);
         let ticket = StateTicket { elsewhere: false };
         for left in [&b""[..], b"/usr\n\0", b"/\n\0/usr\n\0export A='x", b"/\n\0/us"] {
             terminal.take_state(&ticket, left);

@@ -37,7 +37,7 @@ const TRANSPORTS: [Transport; 2] = [Transport::Unix, Transport::Tcp];
 fn session_over(rig: &Rig, transport: Transport, tools: std::sync::Arc<TestTools>) -> TestSession {
     rig.session_with(|options| {
         options.host = tools;
-        options.transport = transport;
+        options.rpc = transport;
         options.limits.max_tool_calls = 1000;
     })
 }
@@ -72,7 +72,7 @@ fn calls_run_side_by_side(rig: &Rig) {
         let tools = OddTools::meeting(100);
         let session = rig.session_with(|options| {
             options.host = tools.clone();
-            options.transport = transport;
+            options.rpc = transport;
             options.limits.max_tool_calls = 100;
         });
         // No call is answered before all have come.
@@ -301,7 +301,7 @@ fn calls_end_with_their_cell(rig: &Rig) {
         let tools = OddTools::meeting(1);
         let session = rig.session_with(|options| {
             options.host = tools.clone();
-            options.transport = transport;
+            options.rpc = transport;
         });
         let code = "
 import threading, time
@@ -341,7 +341,7 @@ fn calls_end_with_their_caller(rig: &Rig) {
         let tools = OddTools::meeting(1);
         let session = rig.session_with(|options| {
             options.host = tools.clone();
-            options.transport = transport;
+            options.rpc = transport;
         });
         let code = format!(
             "import subprocess, sys, time\n\
@@ -481,7 +481,7 @@ fn calls_work_without_a_kernel(rig: &Rig) {
         let tools = TestTools::new();
         let session = rig.session_with(|options| {
             options.host = tools.clone();
-            options.transport = transport;
+            options.rpc = transport;
             options.keep_kernel = false;
         });
         let code = "

@@ -34,9 +34,9 @@ stubborn = 'import signal, time\\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\
 child = [sys.executable, '-c', stubborn + 'time.sleep(300)']
 subprocess.Popen(child)
 subprocess.Popen(child, start_new_session=True)
-# A double fork, and one that goes on forking.
+# A double fork, and one that goes on forking (for half a minute: should it ever get away, it ends by itself).
 subprocess.run([sys.executable, '-c', 'import os\\nif os.fork() == 0:\\n    os.setsid()\\n    if os.fork() == 0:\\n        ' + (stubborn + 'time.sleep(300)').replace('\\n', '\\n        ')])
-subprocess.Popen([sys.executable, '-c', stubborn + 'import os\\nwhile True:\\n    if os.fork():\\n        os._exit(0)\\n    os.setsid()\\n    time.sleep(0.01)'])
+subprocess.Popen([sys.executable, '-c', stubborn + 'import os\\nfor _ in range(3000):\\n    if os.fork():\\n        os._exit(0)\\n    os.setsid()\\n    time.sleep(0.01)'])
 print('family', flush=True)
 ";
 

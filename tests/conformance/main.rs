@@ -1,7 +1,7 @@
 //! The contract of a session, checked against the real thing on every target.
 //!
 //! A test is a plain function over a [`Rig`]; it belongs to an area (a module with a table of its tests)
-//! and is named `target::area::what_it_shows`. A new target is one line in [`rig::TARGETS`], a new area
+//! and is named `target::area::what_it_shows`. A new target is one line in `rig.rs`, a new area
 //! one line in [`AREAS`].
 //!
 //! `TALARIA_TEST_PYTHON=/path/python3.x` makes all sessions use that interpreter.
@@ -15,6 +15,7 @@ mod cells;
 mod cli;
 mod command;
 mod death;
+mod elsewhere;
 mod files;
 mod interpreters;
 mod life;
@@ -35,12 +36,12 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
-use rig::{Rig, TARGETS};
+use rig::Rig;
 
 /// A test: its name, and what it does.
 type Case = (&'static str, fn(&Rig));
 
-/// All areas.
+/// What holds on every target.
 const AREAS: &[(&str, &[Case])] = &[
     ("cells", cells::state::CASES),
     ("cells", cells::sources::CASES),
@@ -62,11 +63,21 @@ const AREAS: &[(&str, &[Case])] = &[
     ("tools", tools::CASES),
     ("calls", calls::CASES),
     ("sizes", sizes::CASES),
-    ("socket", socket::CASES),
     ("files", files::CASES),
     ("terminal", terminal::CASES),
     ("shell_state", shell_state::CASES),
 ];
+
+/// What holds on this machine alone: the environment of a cell starts from nothing, calls go over a socket, the broker
+/// finds the interpreter.
+const HERE: &[(&str, &[Case])] = &[
+    ("security", security::CASES_HERE),
+    ("interpreters", interpreters::CASES_HERE),
+    ("socket", socket::CASES),
+];
+
+/// What holds where calls go through a directory: the environment is the target's.
+const ELSEWHERE: &[(&str, &[Case])] = &[("elsewhere", elsewhere::CASES)];
 
 /// What holds without a kernel too, where each cell is a standalone script.
 const WITHOUT_A_KERNEL: &[(&str, &[Case])] = &[
@@ -92,8 +103,9 @@ fn main() -> ExitCode {
         2 * processors
     });
     let mut trials = Vec::new();
-    for target in TARGETS {
-        for (areas, keeps_state) in [(AREAS, true), (WITHOUT_A_KERNEL, false)] {
+    for target in rig::targets() {
+        let of_its_kind = if target.is_here() { HERE } else { ELSEWHERE };
+        for (areas, keeps_state) in [(AREAS, true), (of_its_kind, true), (WITHOUT_A_KERNEL, false)] {
             for (area, cases) in areas {
                 for (name, case) in *cases {
                     let name = format!("{}::{area}::{name}", target.name);

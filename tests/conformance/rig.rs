@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use libtest_mimic::Failed;
+use talaria_broker::backends::command::{CommandBackend, CommandOptions};
 use talaria_broker::broker::Broker;
 use talaria_broker::environment::Environment;
 use talaria_broker::outcome::{Outcome, Status};
@@ -26,15 +27,45 @@ pub(crate) const HANG: Duration = Duration::from_secs(120);
 pub(crate) struct Target {
     /// As a user writes it.
     pub(crate) name: &'static str,
-    /// Default options of a session there.
-    options: fn(&Rig) -> SessionOptions,
+    /// How it is reached.
+    pub(crate) kind: Kind,
 }
 
-/// All targets that the suite runs on.
-pub(crate) const TARGETS: &[Target] = &[Target {
-    name: "local",
-    options: |rig| SessionOptions::local(rig.work(), rig.environment([])),
-}];
+impl Target {
+    /// Whether sessions run on this machine as the contract means it: with a socket, and the broker's environment.
+    pub(crate) fn is_here(&self) -> bool {
+        self.kind == Kind::Here
+    }
+}
+
+/// What a target is to the suite. The files of a test lie under the same paths on all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// This machine, over a socket.
+    Here,
+    /// This machine as if it were another one: everything goes through the directory.
+    Exec,
+}
+
+/// The targets that the suite runs on: those that `TALARIA_TEST_TARGETS` names (`local,exec:`), else this machine.
+pub(crate) fn targets() -> impl Iterator<Item = &'static Target> {
+    let named = std::env::var("TALARIA_TEST_TARGETS").unwrap_or_else(|_| "local".to_owned());
+    TARGETS
+        .iter()
+        .filter(move |target| named.split(',').any(|name| name == target.name))
+}
+
+/// All targets that it can run on.
+const TARGETS: &[Target] = &[
+    Target {
+        name: "local",
+        kind: Kind::Here,
+    },
+    Target {
+        name: "exec:",
+        kind: Kind::Exec,
+    },
+];
 
 /// What one test gets.
 pub(crate) struct Rig {
@@ -191,11 +222,37 @@ impl Rig {
 
     /// Options of a session as [`Rig::session`] opens one.
     pub(crate) fn options(&self) -> SessionOptions {
-        let mut options = (self.target.options)(self);
+        let mut options = self.options_among([]);
         options.python = Some(python().to_owned());
         options.limits.timeout = HANG;
         options.keep_kernel = self.keeps_state;
         options
+    }
+
+    /// Options of a session on a target whose processes have these variables too.
+    fn options_among<'a>(&self, more: impl IntoIterator<Item = (&'a str, &'a str)>) -> SessionOptions {
+        match self.target.kind {
+            Kind::Here => SessionOptions::local(self.work(), self.environment(more)),
+            Kind::Exec => {
+                let there = self.environment(more);
+                let options = CommandOptions {
+                    target: self.target.name.to_owned(),
+                    environment: there.iter().map(|(name, value)| (name.into(), value.into())).collect(),
+                    ..CommandOptions::default()
+                };
+                let backend = Arc::new(CommandBackend::new(options).unwrap());
+                let mut options = SessionOptions::elsewhere(self.target.name, backend, self.environment([]));
+                options.cwd = Some(self.work());
+                options
+            }
+        }
+    }
+
+    /// Changes a session's options: on its target, processes have these variables too.
+    pub(crate) fn among<'a>(&self, options: &mut SessionOptions, more: impl IntoIterator<Item = (&'a str, &'a str)>) {
+        let there = self.options_among(more);
+        options.environment = there.environment;
+        options.backend = there.backend;
     }
 
     /// A session with the built-in tools.

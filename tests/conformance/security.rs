@@ -11,10 +11,7 @@ use crate::rig::Rig;
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    a_cell_gets_what_is_listed_and_nothing_else,
-    a_command_gets_everything_but_secrets,
     what_is_named_passes_and_credentials_never,
-    dropped_hermes_names_are_logged_once,
     withheld_values_are_masked,
     no_way_to_the_secrets_of_the_broker_as_its_user,
     the_initial_environment_of_the_broker_is_wiped,
@@ -23,10 +20,17 @@ pub(crate) const CASES: &[Case] = cases![
     files_of_a_session_are_private,
     links_planted_in_the_session_folder_are_not_followed,
     a_folder_taken_over_by_another_user_is_not_used,
-    calls_need_the_token,
-    the_tcp_port_refuses_strangers,
     a_session_sees_nothing_of_another,
     a_poisoned_environment_does_no_harm,
+];
+
+/// The environment and the socket of this machine.
+pub(crate) const CASES_HERE: &[Case] = cases![
+    a_cell_gets_what_is_listed_and_nothing_else,
+    a_command_gets_everything_but_secrets,
+    dropped_hermes_names_are_logged_once,
+    calls_need_the_token,
+    the_tcp_port_refuses_strangers,
 ];
 
 const SECRET: &str = "tr0ub4dor-and-3";
@@ -57,7 +61,7 @@ const EXPOSED: [(&str, &str); 12] = [
 ];
 
 fn a_cell_gets_what_is_listed_and_nothing_else(rig: &Rig) {
-    let session = rig.session_with(|options| options.environment = rig.environment(EXPOSED));
+    let session = rig.session_with(|options| rig.among(options, EXPOSED));
     let seen = json(&session.ok("import json, os; print(json.dumps(dict(os.environ)))"));
     let mut expected = vec![
         "PATH",
@@ -99,7 +103,7 @@ fn a_command_gets_everything_but_secrets(rig: &Rig) {
         ("TOKENIZERS_PARALLELISM", "false"),
         ("MY_WEBHOOK", SECRET),
     ];
-    let session = rig.session_with(|options| options.environment = rig.environment(EXPOSED.into_iter().chain(more)));
+    let session = rig.session_with(|options| rig.among(options, EXPOSED.into_iter().chain(more)));
     let printed =
         session.ok("from hermes_tools import terminal\nprint(terminal('env -0 | tr \"\\\\0\" \"\\\\n\"')['output'])");
     let value = |name: &str| printed.lines().find_map(|line| line.strip_prefix(&format!("{name}=")));
@@ -125,11 +129,14 @@ fn what_is_named_passes_and_credentials_never(rig: &Rig) {
     let code =
         "import os; print(*[os.environ.get(n) for n in ('MY_TOKEN', 'MODAL_TOKEN_SECRET', 'AGENTS_KEY', 'GIVEN')])";
     let session = rig.session_with(|options| {
-        options.environment = rig.environment([
-            ("MY_TOKEN", "mine"),
-            ("MODAL_TOKEN_SECRET", SECRET),
-            ("AGENTS_KEY", "k"),
-        ]);
+        rig.among(
+            options,
+            [
+                ("MY_TOKEN", "mine"),
+                ("MODAL_TOKEN_SECRET", SECRET),
+                ("AGENTS_KEY", "k"),
+            ],
+        );
         options.passes.env_passthrough = vec!["MY_TOKEN".into(), "MODAL_TOKEN_SECRET".into(), "AGENTS_KEY".into()];
         options.passes.protected = vec!["AGENTS_KEY".into()];
     });
@@ -175,11 +182,14 @@ fn dropped_hermes_names_are_logged_once(rig: &Rig) {
 
 fn withheld_values_are_masked(rig: &Rig) {
     let session = rig.session_with(|options| {
-        options.environment = rig.environment([
-            ("API_KEY", SECRET),
-            ("POSTGRES_PASSWORD", "postgres"),
-            ("DB", "postgres"),
-        ]);
+        rig.among(
+            options,
+            [
+                ("API_KEY", SECRET),
+                ("POSTGRES_PASSWORD", "postgres"),
+                ("DB", "postgres"),
+            ],
+        );
     });
     let code = format!(
         "s = '{}' + '{}'\nprint(s, 'postgres')\nraise ValueError(s)",
@@ -313,7 +323,7 @@ fn links_planted_in_the_session_folder_are_not_followed(rig: &Rig) {
     std::fs::create_dir(&prey).unwrap();
     let session = rig.session();
     session.ok(&format!(
-        "import os, shutil\nfolder = os.path.dirname(os.environ['HERMES_RPC_SOCKET'])
+        "import os, shutil\nfolder = os.path.dirname(os.environ.get('HERMES_RPC_SOCKET') or os.environ['HERMES_RPC_DIR'])
 for name in ('lib', 'cells', 'jobs'):
     shutil.rmtree(folder + '/' + name, ignore_errors=True)
     os.symlink('{0}', folder + '/' + name)",
@@ -327,7 +337,7 @@ for name in ('lib', 'cells', 'jobs'):
 
 fn a_folder_taken_over_by_another_user_is_not_used(rig: &Rig) {
     let session = rig.session();
-    let folder = session.ok("import os, shutil\nfolder = os.path.dirname(os.environ['HERMES_RPC_SOCKET'])\nshutil.rmtree(folder)\nprint(folder)");
+    let folder = session.ok("import os, shutil\nfolder = os.path.dirname(os.environ.get('HERMES_RPC_SOCKET') or os.environ['HERMES_RPC_DIR'])\nshutil.rmtree(folder)\nprint(folder)");
     let folder = std::path::Path::new(folder.trim());
     let prey = rig.scratch().join("prey");
     std::fs::create_dir(&prey).unwrap();
@@ -387,7 +397,7 @@ fn calls_need_the_token(rig: &Rig) {
 }
 
 fn the_tcp_port_refuses_strangers(rig: &Rig) {
-    let session = rig.session_with(|options| options.transport = Transport::Tcp);
+    let session = rig.session_with(|options| options.rpc = Transport::Tcp);
     assert_eq!(session.ok(STRANGER), "False on\n\n");
     let address = session.ok("import os; print(os.environ['HERMES_RPC_SOCKET'])");
     assert!(address.starts_with("tcp:127.0.0.1:"), "{address}");
@@ -423,7 +433,7 @@ fn a_poisoned_environment_does_no_harm(rig: &Rig) {
         ("LD_PRELOAD", "/nonexistent.so"),
         ("BASH_ENV", "/nonexistent"),
     ];
-    let session = rig.session_with(|options| options.environment = rig.environment(more));
+    let session = rig.session_with(|options| rig.among(options, more));
     let outcome = session
         .cell("import sys\nfrom hermes_tools import read_file\nassert __debug__\nprint('on', sys.flags.inspect)");
     assert_eq!(

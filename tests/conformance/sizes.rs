@@ -25,7 +25,7 @@ fn sessions(rig: &Rig) -> Vec<(TestSession, std::sync::Arc<TestTools>)> {
         let tools = TestTools::new();
         let session = rig.session_with(|options| {
             options.host = tools.clone();
-            options.transport = transport;
+            options.rpc = transport;
         });
         (session, tools)
     };

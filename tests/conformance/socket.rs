@@ -53,7 +53,7 @@ fn wired(rig: &Rig) -> Vec<(TestSession, std::sync::Arc<TestTools>)> {
         let tools = TestTools::new();
         let session = rig.session_with(|options| {
             options.host = tools.clone();
-            options.transport = transport;
+            options.rpc = transport;
         });
         session.ok(WIRE);
         (session, tools)
@@ -216,7 +216,7 @@ import hermes_tools
 print(oct(stat.S_IMODE(os.stat(hermes_tools.__file__).st_mode)), any(hermes_tools._TOKEN in value for value in os.environ.values()))
 ";
     assert_eq!(session.ok(code), "0o600 0o700 True\n0o600 False\n");
-    let session = rig.session_with(|options| options.transport = Transport::Tcp);
+    let session = rig.session_with(|options| options.rpc = Transport::Tcp);
     assert_eq!(
         session.ok("import os; print(os.environ['HERMES_RPC_SOCKET'].split(':')[:2])"),
         "['tcp', '127.0.0.1']\n"

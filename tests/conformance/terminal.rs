@@ -298,7 +298,10 @@ fn no_program_pages_or_asks(rig: &Rig) {
     )
     .unwrap();
     let session = rig.session_with(|options| {
-        options.environment = rig.environment([("PAGER", "less"), ("TERM", "xterm"), ("GIT_TERMINAL_PROMPT", "1")]);
+        rig.among(
+            options,
+            [("PAGER", "less"), ("TERM", "xterm"), ("GIT_TERMINAL_PROMPT", "1")],
+        );
     });
     let command = "echo $PAGER $GIT_PAGER $MANPAGER $TERM $GIT_TERMINAL_PROMPT; test -t 0 || test -t 1 || test -t 2 || echo no tty; (: </dev/tty) 2>/dev/null || echo none at all";
     assert_eq!(shown(&session, command), "cat cat cat dumb 0\nno tty\nnone at all\n");
@@ -358,7 +361,7 @@ fn any_temporary_folder_will_do(rig: &Rig) {
     std::fs::write(rig.home().join(".profile"), "export FROM_LOGIN=yes\n").unwrap();
     let session = rig.session_with(|options| {
         let odd = odd.to_str().unwrap();
-        options.environment = rig.environment([("TMPDIR", odd), ("XDG_RUNTIME_DIR", odd)]);
+        rig.among(options, [("TMPDIR", odd), ("XDG_RUNTIME_DIR", odd)]);
     });
     assert_eq!(shown(&session, "echo $FROM_LOGIN; export X=1; cd /"), "yes\n");
     assert_eq!(

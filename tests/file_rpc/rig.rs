@@ -17,7 +17,7 @@ use talaria_broker::backends::{
 use talaria_broker::file_rpc::{FileLink, Interpreters, Start, StartError, Transport};
 use talaria_broker::kernel::Agent;
 use talaria_broker::link::{CallHandler, CellDone, IncomingCall, KernelStart, Link, RunCell};
-use talaria_broker::tools::stub_source;
+use talaria_broker::tools::{CallPath, stub_source};
 use tempfile::TempDir;
 
 /// The longest that any wait lasts; it bounds a hang, it says nothing of speed.
@@ -244,7 +244,9 @@ impl Rig {
             folder: bytes(facts.cwd()),
             environment,
             session_folder: self.link.folder().into(),
-            stub: stub_source(&[], self.link.token()) + "\n" + include_str!("caller.py"),
+            stub: stub_source(&[], self.link.token(), CallPath::of(&self.link.variables()))
+                + "\n"
+                + include_str!("caller.py"),
             link: own,
         };
         bounded(self.agent.start_kernel(start)).await.unwrap();
@@ -258,6 +260,7 @@ impl Rig {
             cell,
             timeout: HANG.as_secs_f64(),
             stdout_cap: 1 << 26,
+            folder: Vec::new(),
             stderr_cap: 1 << 20,
             name: format!("cell-{cell}.py"),
             arguments: Vec::new(),
@@ -283,6 +286,7 @@ impl Rig {
             cell: self.cells.fetch_add(1, Ordering::Relaxed) + 1,
             timeout: HANG.as_secs_f64(),
             stdout_cap: 1 << 20,
+            folder: Vec::new(),
             stderr_cap: 1 << 20,
             name: "cell.py".to_owned(),
             arguments: Vec::new(),

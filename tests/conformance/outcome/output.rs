@@ -163,7 +163,7 @@ fn escape_sequences_are_stripped(rig: &Rig) {
 
 fn secret_values_are_masked(rig: &Rig) {
     let secret = "hunter2-hunter2";
-    let session = rig.session_with(|options| options.environment = rig.environment([("SHOP_API_KEY", secret)]));
+    let session = rig.session_with(|options| rig.among(options, [("SHOP_API_KEY", secret)]));
     let code = format!("print('{secret}'[:0] + 'x', '{secret}')\nimport sys\nprint('{secret}', file=sys.stderr)");
     let outcome = session.cell(code);
     assert!(!format!("{outcome:?}").contains(secret), "{outcome:#?}");
@@ -203,7 +203,7 @@ fn bytes_that_are_no_text_are_replaced(rig: &Rig) {
 fn any_locale_will_do(rig: &Rig) {
     for locale in ["C", "POSIX", "de_DE.ISO-8859-1", "nonsense", ""] {
         let session = rig.session_with(|options| {
-            options.environment = rig.environment([("LANG", locale), ("LC_ALL", locale)]);
+            rig.among(options, [("LANG", locale), ("LC_ALL", locale)]);
         });
         rig.file("text.txt", "\u{e4}\u{4e2d}");
         let code = "print('\u{e4}\u{4e2d}', open('text.txt').read())\nimport subprocess, sys\nsubprocess.run([sys.executable, '-c', 'print(\"\\u00e4\")'])";

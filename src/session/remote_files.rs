@@ -1,0 +1,72 @@
+//! Files of a session on another target: verbs that its supervisor carries out there.
+
+use std::os::unix::ffi::OsStringExt;
+
+use bytes::Bytes;
+
+use crate::kernel::Agent;
+use crate::tools::{Page, ReadRequest, Shell, WorkspaceError, Written};
+
+/// Reads one page, as `read_page` of `remote_agent/workspace.py` gives it.
+pub(super) async fn read_page(agent: &Agent, shell: &Shell, request: ReadRequest) -> Result<Page, WorkspaceError> {
+    let arguments = vec![
+        Bytes::from(request.path),
+        Bytes::from(request.offset),
+        Bytes::from(request.limit.to_string()),
+        Bytes::from_static(if request.raw { b"1" } else { b"" }),
+    ];
+    let mut fields = perform(agent, shell, "read", arguments).await?.into_iter();
+    let content = text(fields.next());
+    let total_lines = text(fields.next());
+    let file_size = text(fields.next());
+    let next_offset = text(fields.next());
+    Ok(Page {
+        content,
+        total_lines: total_lines.parse().ok(),
+        file_size: file_size.parse().map_err(|_| malformed())?,
+        next_offset: (!next_offset.is_empty()).then_some(next_offset),
+    })
+}
+
+/// Writes a file whole or not at all, as `write` of `remote_agent/workspace.py` does.
+pub(super) async fn write(agent: &Agent, shell: &Shell, path: &str, content: &str) -> Result<Written, WorkspaceError> {
+    let arguments = vec![
+        Bytes::copy_from_slice(path.as_bytes()),
+        Bytes::copy_from_slice(content.as_bytes()),
+    ];
+    let mut fields = perform(agent, shell, "write", arguments).await?.into_iter();
+    let bytes_written = text(fields.next());
+    Ok(Written {
+        bytes_written: bytes_written.parse().map_err(|_| malformed())?,
+        resolved_path: text(fields.next()),
+        dirs_created: fields.map(|field| text(Some(field))).collect(),
+    })
+}
+
+async fn perform(
+    agent: &Agent,
+    shell: &Shell,
+    verb: &'static str,
+    arguments: Vec<Bytes>,
+) -> Result<Vec<Bytes>, WorkspaceError> {
+    let folder = shell.working_directory();
+    let home = shell.place().home.clone().unwrap_or_default();
+    agent
+        .run_verb(
+            verb,
+            folder.into_os_string().into_vec(),
+            home.into_os_string().into_vec(),
+            arguments,
+        )
+        .await
+        .map_err(|error| WorkspaceError(format!("the file could not be reached: {error}")))?
+        .map_err(WorkspaceError)
+}
+
+fn text(field: Option<Bytes>) -> String {
+    String::from_utf8_lossy(&field.unwrap_or_default()).into_owned()
+}
+
+fn malformed() -> WorkspaceError {
+    WorkspaceError("the target side of the session answered what is no result; run the cell again".to_owned())
+}

@@ -1,0 +1,140 @@
+//! What holds where calls go through a directory on the target: whose environment it is, and what lies in the directory.
+
+use serde_json::Value;
+use talaria_broker::config::{EnvPolicy, Transport};
+use talaria_broker::outcome::Status;
+
+use crate::rig::Rig;
+use crate::{Case, cases};
+
+pub(crate) const CASES: &[Case] = cases![
+    a_cell_gets_what_is_normal_there_less_secret_names,
+    a_command_gets_it_whole_unless_it_is_scrubbed,
+    nothing_of_the_broker_travels_but_what_is_named,
+    requests_that_are_forged_or_malformed_are_answered_or_ignored,
+    a_polled_directory_does_the_same,
+    files_that_a_script_may_not_write_are_an_error,
+];
+
+const SECRET: &str = "tr0ub4dor-and-3";
+
+const THERE: [(&str, &str); 4] = [
+    ("DATABASE_URL", "postgres://db/app"),
+    ("SECRET_KEY", SECRET),
+    ("POSTGRES_PASSWORD", "postgres"),
+    ("HERMES_OTHER", "there"),
+];
+
+fn a_cell_gets_what_is_normal_there_less_secret_names(rig: &Rig) {
+    let session = rig.session_with(|options| rig.among(options, THERE));
+    let seen: Value = session.value("import json, os; print(json.dumps(dict(os.environ)))");
+    assert_eq!(seen["DATABASE_URL"], "postgres://db/app", "{seen}");
+    assert_eq!(seen["HERMES_OTHER"], "there", "{seen}");
+    for name in ["SECRET_KEY", "POSTGRES_PASSWORD", "HERMES_RPC_SOCKET"] {
+        assert!(seen.get(name).is_none(), "{name}");
+    }
+    // Masked, should a script come by it all the same; an ordinary word is not.
+    let printed = session
+        .ok("from hermes_tools import terminal\nprint(terminal('echo $SECRET_KEY $POSTGRES_PASSWORD')['output'])");
+    assert!(!printed.contains(SECRET) && printed.contains("postgres"), "{printed}");
+}
+
+fn a_command_gets_it_whole_unless_it_is_scrubbed(rig: &Rig) {
+    let command = "from hermes_tools import terminal\nprint(terminal('echo ${SECRET_KEY:+set} $HERMES_OTHER $PAGER')['output'], end='')";
+    let whole = rig.session_with(|options| rig.among(options, THERE));
+    assert_eq!(whole.ok(command), "set there cat\n");
+    let scrubbed = rig.session_with(|options| {
+        rig.among(options, THERE);
+        options.env = EnvPolicy::Scrubbed;
+    });
+    assert_eq!(scrubbed.ok(command), "there cat\n");
+}
+
+fn nothing_of_the_broker_travels_but_what_is_named(rig: &Rig) {
+    let session = rig.session_with(|options| {
+        rig.among(options, [("BOTH", "there")]);
+        options.environment = rig.environment([("BOTH", "here"), ("NAMED", "here"), ("OTHER", "here")]);
+        options.passes.env_passthrough = vec!["BOTH".into(), "NAMED".into(), "MODAL_TOKEN_SECRET".into()];
+        options.passes.set.insert("GIVEN".into(), "given".into());
+    });
+    let code = "import os\nfrom hermes_tools import terminal\nprint(*[os.environ.get(n) for n in ('BOTH', 'NAMED', 'OTHER', 'GIVEN')])\nprint(terminal('echo $BOTH $NAMED $OTHER $GIVEN')['output'], end='')";
+    assert_eq!(session.ok(code), "there here None given\nthere here given\n");
+}
+
+/// Speaks to the directory as a script could that has no stub.
+const STRANGER: &str = r"
+import json, os, time, hermes_tools
+rpc = os.environ['HERMES_RPC_DIR']
+token, cell = hermes_tools._TOKEN, int(os.environ['HERMES_RPC_CELL'])
+def ask(client, body, wait=20):
+    name = '%s-1' % client
+    with open(rpc + '/.aside', 'wb') as file: file.write(body)
+    os.rename(rpc + '/.aside', rpc + '/req_' + name)
+    fd = os.open(os.path.dirname(rpc) + '/bell.r', os.O_WRONLY | os.O_NONBLOCK); os.write(fd, b'x'); os.close(fd)
+    end = time.monotonic() + wait
+    while time.monotonic() < end:
+        try:
+            with open(rpc + '/res_' + name) as file: answer = file.read()
+            os.unlink(rpc + '/res_' + name)
+            return json.loads(answer)
+        except FileNotFoundError: time.sleep(0.01)
+    return None
+def call(token, cell, client): return json.dumps([token, cell, 'terminal', {'command': 'touch was-here'}]).encode()
+number = 0
+for bad in ('', token[:-1], token + '0', '0' * 32, None, 5, [token]):
+    number += 1
+    answer = ask('%016x' % number, call(bad, cell, number))
+    assert answer is not None and 'error' in answer and answer.get('exit_code') is None, (bad, answer)
+for body in (b'', b'{', b'[]', b'null', b'\xff\xfe', b'[' * 100000, json.dumps([token, cell + 7, 'terminal', {'command': 'touch was-here'}]).encode()):
+    number += 1
+    answer = ask('%016x' % number, body)
+    assert answer is not None and 'error' in answer, (body[:20], answer)
+# Names that are none: ignored.
+for name in ('req_', 'req_x', 'req_..', 'req_0000000000000001', 'req_0000000000000001--1', 'req_a\nb-1'):
+    with open(rpc + '/' + name, 'wb') as file: file.write(call(token, cell, 1))
+os.mkdir(rpc + '/req_00000000000000aa-1')
+os.symlink('/etc/passwd', rpc + '/req_00000000000000ab-1')
+os.mkfifo(rpc + '/req_00000000000000ac-1')
+fd = os.open(os.path.dirname(rpc) + '/bell.r', os.O_WRONLY | os.O_NONBLOCK); os.write(fd, b'x'); os.close(fd)
+time.sleep(1)
+print(os.path.exists('was-here'), ask('%016x' % 999, json.dumps([token, cell, 'terminal', {'command': 'echo on'}]).encode())['output'])
+";
+
+fn requests_that_are_forged_or_malformed_are_answered_or_ignored(rig: &Rig) {
+    let session = rig.session();
+    assert_eq!(session.ok(STRANGER), "False on\n\n");
+    assert_eq!(
+        session.ok("from hermes_tools import terminal\nprint(terminal('echo next')['output'])"),
+        "next\n\n"
+    );
+}
+
+fn a_polled_directory_does_the_same(rig: &Rig) {
+    let session = rig.session_with(|options| options.transport = Transport::Polled);
+    let outcome = session.cell("from hermes_tools import terminal\nkept = 1\nprint(terminal('echo on')['output'])");
+    assert_eq!(
+        (outcome.status, outcome.output.as_str()),
+        (Status::Success, "on\n\n"),
+        "{outcome:#?}"
+    );
+    assert_eq!(outcome.kernel.unwrap().transport, "polled");
+    assert_eq!(session.ok("print(kept)"), "1\n");
+    let code = "from concurrent.futures import ThreadPoolExecutor\nfrom hermes_tools import terminal\nwith ThreadPoolExecutor(16) as pool: print(sorted(int(r['output']) for r in pool.map(lambda n: terminal(f'echo {n}'), range(16))))";
+    assert_eq!(session.ok(code), format!("{:?}\n", (0..16).collect::<Vec<_>>()));
+    let outcome = session.cell_for(1.0, "print('begun', flush=True)\nimport time\ntime.sleep(60)");
+    assert_eq!(outcome.status, Status::Timeout, "{outcome:#?}");
+    assert!(outcome.output.starts_with("begun\n"), "{outcome:#?}");
+}
+
+/// Calls go through files: a script that may write none cannot call, and is told so.
+fn files_that_a_script_may_not_write_are_an_error(rig: &Rig) {
+    let session = rig.session();
+    session.ok("from hermes_tools import terminal\nimport resource\nprint(terminal('echo on')['output'])");
+    let outcome = session
+        .cell("resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))\nprint(terminal('echo on'))");
+    assert!(format!("{outcome:?}").contains("File too large"), "{outcome:#?}");
+    assert_eq!(
+        session.ok("resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))\nprint(terminal('echo on')['output'])"),
+        "on\n\n"
+    );
+}
