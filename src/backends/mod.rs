@@ -100,6 +100,8 @@ pub trait ProcessWait: Send {
     async fn wait(&mut self) -> ProcessEnd;
     /// Kills it, if it has not ended. Does not wait.
     fn kill(&mut self);
+    /// It has become what others depend on (the first process of a container): from here on `kill` leaves it alone.
+    fn detach(&mut self) {}
 }
 
 /// A process on a target. Its standard streams are open until they are dropped.

@@ -55,6 +55,11 @@ impl Connection {
         }
     }
 
+    /// The session has begun: where the process is the one that the target lives for, the end of this link is not its end.
+    pub(super) fn settle(&mut self) {
+        self.end.detach();
+    }
+
     /// What became of it, with its last line on stderr.
     pub(super) async fn why(&mut self, what: &str) -> String {
         // What it had to say comes with its end.

@@ -267,6 +267,7 @@ async fn attempt(start: &Start, python: &OsString) -> Result<Attempt, StartError
         }
     };
     site.folder.clone_from(&ready.folder);
+    connection.settle();
     Ok(Attempt::Began(Box::new(Begun {
         connection,
         introduction,

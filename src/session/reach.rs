@@ -73,7 +73,8 @@ pub(super) fn backend(
     Ok((backend, None))
 }
 
-/// The command runs here, for the user; but what it starts may get its environment, so it has no secrets in it.
+/// The command runs here, but what it starts may get its environment: so it has what a cell here would have, and what is
+/// named to be passed.
 fn command_options(target: &ResolvedTarget, command: &str, environment: &Environment) -> CommandOptions {
     let rules = PassRules {
         env_passthrough: target.env_passthrough.clone(),
@@ -82,7 +83,7 @@ fn command_options(target: &ResolvedTarget, command: &str, environment: &Environ
     CommandOptions {
         target: target.name.clone(),
         prefix: command.to_owned(),
-        environment: environment.terminal_environment(&rules).variables,
+        environment: environment.cell_environment(&rules).variables,
         folder: None,
     }
 }

@@ -5,6 +5,7 @@
 //! its own, to its end: whoever waits for it may be dropped at any moment, and `close` still finds what was made.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -91,6 +92,8 @@ struct Container {
     name: String,
     /// How its first process ended, once that is known.
     end: watch::Receiver<Option<ProcessEnd>>,
+    /// Whether that process is what the container lives for; else the next process takes its place, in a new container.
+    is_settled: Arc<AtomicBool>,
 }
 
 #[async_trait]
@@ -100,7 +103,13 @@ impl Target for Made {
     }
 
     async fn spawn(&self, command: Command) -> Result<Process, BackendError> {
-        let slot = Arc::clone(&self.slot).lock_owned().await;
+        let mut slot = Arc::clone(&self.slot).lock_owned().await;
+        if let Slot::Made(container) = &*slot
+            && !container.is_settled.load(Ordering::Acquire)
+        {
+            remove(&self.shared, &container.id, &container.name).await?;
+            *slot = Slot::Empty;
+        }
         let (target, engine) = (&self.shared.options.target, &self.shared.engine);
         match &*slot {
             Slot::Empty => {
@@ -229,11 +238,12 @@ async fn make(shared: Arc<Shared>, command: Command, mut slot: OwnedMutexGuard<S
         tracing::debug!(warning, "the engine warns about a new container");
     }
     match start(&engine.docker, &created.id).await {
-        Ok((process, end)) => {
+        Ok((process, end, is_settled)) => {
             *slot = Slot::Made(Container {
                 id: created.id,
                 name,
                 end,
+                is_settled,
             });
             Ok(process)
         }
@@ -250,7 +260,9 @@ async fn make(shared: Arc<Shared>, command: Command, mut slot: OwnedMutexGuard<S
     }
 }
 
-async fn start(docker: &Docker, id: &str) -> Result<(Process, watch::Receiver<Option<ProcessEnd>>), Error> {
+type Started = (Process, watch::Receiver<Option<ProcessEnd>>, Arc<AtomicBool>);
+
+async fn start(docker: &Docker, id: &str) -> Result<Started, Error> {
     // Before it starts, so that nothing of its output is missed.
     let attach = AttachContainerOptionsBuilder::default()
         .stream(true)
@@ -275,6 +287,7 @@ async fn start(docker: &Docker, id: &str) -> Result<(Process, watch::Receiver<Op
         }
     };
     let wake = kill.clone();
+    let is_settled = Arc::new(AtomicBool::new(false));
     let process = Process {
         stdin: Box::new(streams.stdin),
         stdout: Box::new(streams.stdout),
@@ -282,10 +295,11 @@ async fn start(docker: &Docker, id: &str) -> Result<(Process, watch::Receiver<Op
         end: Box::new(FirstEnd {
             end: end.clone(),
             kill: Mutex::new(Some(Box::new(move || kill("SIGKILL")))),
+            is_settled: is_settled.clone(),
         }),
         wake: Arc::new(move || wake("SIGCONT")),
     };
-    Ok((process, end))
+    Ok((process, end, is_settled))
 }
 
 /// Waits for the container's removal, which tells how its first process ended.
@@ -317,6 +331,7 @@ async fn watch_end(docker: Docker, id: String, tell: watch::Sender<Option<Proces
 struct FirstEnd {
     end: watch::Receiver<Option<ProcessEnd>>,
     kill: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    is_settled: Arc<AtomicBool>,
 }
 
 #[async_trait]
@@ -328,7 +343,14 @@ impl ProcessWait for FirstEnd {
         }
     }
 
+    fn detach(&mut self) {
+        self.is_settled.store(true, Ordering::Release);
+    }
+
     fn kill(&mut self) {
+        if self.is_settled.load(Ordering::Acquire) {
+            return;
+        }
         let kill = self.kill.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(kill) = kill {
             kill();
