@@ -1,4 +1,4 @@
-"""The start of a session whose messages travel through a directory: makes it, starts guard and supervisor
+"""The start of a session whose messages travel through a directory: starts its guard, which makes the directory,
 apart from whoever started us, and becomes the first relay. As PID 1 it becomes the guard, and a child the relay.
 """
 
@@ -8,16 +8,14 @@ import marshal
 import os
 import sys
 
-import folders
 import frames
 import notation
-import places
 import processes
 import survey
 
 TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, NoReturn, Tuple
+    from typing import Any, Callable, Dict, List, NoReturn
 
 #: Modules of the relay in the order of their imports, for later links.
 RELAY_CODE = (
@@ -45,32 +43,23 @@ def main(configuration: Dict[str, List[bytes]], modules: Any) -> NoReturn:
     processes.forbid_inspection()
     entry = survey.account()
     try:
+        _enter(survey.expand(os.fsdecode(value("cwd")), survey.home(entry)))
         home = survey.home(entry)
-        _enter(survey.expand(os.fsdecode(value("cwd")), home))
-        home = survey.home(entry)
-        path, disk = places.make(value("session"), configuration.get("base", []), os.fsencode(home))
-    except (OSError, places.Unusable) as error:
-        _refuse(str(error))
-    made = [path, disk] if disk else [path]
-    try:
+        told = _fork_guard(configuration, os.fsencode(home), modules)
         if value("work"):
-            os.mkdir(path + b"/disk/work", 0o700)
-            os.chdir(os.path.realpath(path + b"/disk/work"))
-        terms = float(value("first_lease")), float(value("lease"))
-        if os.getpid() == 1:
-            child = os.fork()
-            if child:
-                _become_guard(made, terms, child, modules)
-        else:
-            _start_guard(made, terms, modules)
-    except OSError as error:
-        folders.remove(made)
-        _refuse("the session cannot be started: %s" % error.strerror)
+            _enter(os.path.realpath(os.fsdecode(told) + "/disk/work"))
+    except _Refused as refused:
+        os.write(1, frames.pack(b"E", b"", str(refused).encode("utf-8", "backslashreplace")))
+        os._exit(1)
     import relay
 
     facts = notation.text(survey.facts(entry, home, variables, value("interpreters") == b"project"))
     code = marshal.dumps([(name, modules.code(name)) for name in RELAY_CODE])
-    relay.first(path, value("owner"), int(value("link")), int(value("window")), facts, code)
+    relay.first(told, value("owner"), int(value("link")), int(value("window")), facts, code)
+
+
+class _Refused(Exception):
+    """There is no session; the text says why."""
 
 
 def _enter(folder: str) -> None:
@@ -78,37 +67,63 @@ def _enter(folder: str) -> None:
         os.chdir(folder)
     except OSError as error:
         text = "the working directory %s cannot be entered: %s" % (folder, (error.strerror or "").lower())
-        raise places.Unusable(text) from None
+        raise _Refused(text) from None
 
 
-def _refuse(why: str) -> NoReturn:
-    """Says why there is no session."""
+def _fork_guard(configuration: Dict[str, List[bytes]], home: bytes, modules: Any) -> bytes:
+    """Starts the guard, apart from us, and returns the directory that it made.
+
+    It makes it, and not we: from the first moment there is somebody who removes it. As PID 1 this process
+    becomes the guard, and the call returns in a child.
+    """
+    ours, theirs = os.pipe()
     try:
-        os.write(1, frames.pack(b"E", b"", why.encode("utf-8", "backslashreplace")))
+        if os.getpid() == 1:
+            relay = os.fork()
+            if relay:
+                _guard(configuration, home, theirs, relay, modules)
+        else:
+            between = os.fork()
+            if between == 0:
+                os.setsid()
+                _fork_and_leave(lambda: _guard(configuration, home, theirs, 0, modules))
+            os.waitpid(between, 0)
+    except OSError as error:
+        raise _Refused("no process can be started: %s" % error.strerror) from None
+    os.close(theirs)
+    with open(ours, "rb") as file:
+        told = file.read()
+    if told.startswith(b"+"):
+        return told[1:]
+    raise _Refused(told[1:].decode("utf-8", "replace") or "the process that guards the session could not be started")
+
+
+def _fork_and_leave(child: Callable[[], None]) -> NoReturn:
+    """The second of two forks: the child is nobody's."""
+    try:
+        if os.fork() == 0:
+            os.setsid()
+            child()
     finally:
         os._exit(1)
 
 
-def _start_guard(made: List[bytes], terms: Tuple[float, float], modules: Any) -> None:
-    """A double fork: the guard is nobody's child."""
-    between = os.fork()
-    if between == 0:
-        try:
-            os.setsid()
-            if os.fork() == 0:
-                os.setsid()
-                _become_guard(made, terms, 0, modules)
-            os._exit(0)
-        finally:
-            os._exit(1)
-    if os.waitpid(between, 0)[1]:
-        raise OSError(0, "no process can be forked")
-
-
-def _become_guard(made: List[bytes], terms: Tuple[float, float], relay: int, modules: Any) -> NoReturn:
+def _guard(configuration: Dict[str, List[bytes]], home: bytes, answer: int, relay: int, modules: Any) -> None:
+    """Makes the directory, says where, and guards it. Never returns."""
     try:
         import keeper
+        import places
 
+        try:
+            made = places.make(configuration["session"][0], configuration.get("base", []), home)
+            if configuration["work"] != [b""]:
+                os.mkdir(made[0] + b"/disk/work", 0o700)
+        except (OSError, places.Unusable) as error:
+            os.write(answer, b"-" + str(error).encode("utf-8", "backslashreplace"))
+            os._exit(1)
+        os.write(answer, b"+" + made[0])
+        os.close(answer)
+        terms = float(configuration["first_lease"][0]), float(configuration["lease"][0])
         keeper.run(made, terms, relay, modules)
     except BaseException:
         sys.excepthook(*sys.exc_info())

@@ -14,7 +14,7 @@ import sys
 
 TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, Dict, List, Optional, Tuple
 
 #: Bytes of `lock`, one for each role.
 SUPERVISOR, GUARD, RELAY = 0, 1, 2
@@ -32,6 +32,7 @@ ELSEWHERE = b"@"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _NUMBER = struct.Struct(">Q")
+_USER = os.geteuid()
 # struct flock, for which the library has no name.
 _FLOCK = struct.Struct("qqihh" if sys.platform == "darwin" or "bsd" in sys.platform else "hhqqi4x")
 
@@ -67,8 +68,8 @@ def write_all(fd: int, data: bytes) -> None:
         written += os.write(fd, data[written : written + (1 << 20)])
 
 
-def open_old(path: bytes, limit: int) -> int:
-    """Opens a regular file of ours. FileNotFoundError, or `Refused`."""
+def open_old(path: bytes, limit: int) -> Tuple[int, int]:
+    """Opens a regular file of ours: its descriptor and size. FileNotFoundError, or `Refused`."""
     try:
         fd = os.open(path, _OLD)
     except FileNotFoundError:
@@ -76,12 +77,12 @@ def open_old(path: bytes, limit: int) -> int:
     except OSError as error:
         raise Refused("it cannot be opened: %s" % error.strerror) from None
     found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != _USER:
         why = "it is no regular file of the user's own"
     elif found.st_size > limit:
         why = "it holds %d bytes, and the limit is %d" % (found.st_size, limit)
     else:
-        return fd
+        return fd, found.st_size
     os.close(fd)
     raise Refused(why)
 
@@ -89,7 +90,7 @@ def open_old(path: bytes, limit: int) -> int:
 def read(path: bytes, limit: int) -> Optional[bytes]:
     """The content of a regular file of ours; None when it is not there. `Refused`."""
     try:
-        fd = open_old(path, limit)
+        fd, _ = open_old(path, limit)
     except FileNotFoundError:
         return None
     with open(fd, "rb", buffering=0) as file:
@@ -272,13 +273,13 @@ class Directory:
 def check_ours(folder: bytes) -> None:
     """Raises OSError unless it is a folder of ours, and no link to one."""
     found = os.lstat(folder)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != _USER:
         raise PermissionError(errno.EPERM, "it is no directory of the user's own", os.fsdecode(folder))
 
 
 def _check_bell(fd: int) -> None:
     found = os.fstat(fd)
-    if not stat.S_ISFIFO(found.st_mode) or found.st_uid != os.geteuid():
+    if not stat.S_ISFIFO(found.st_mode) or found.st_uid != _USER:
         os.close(fd)
         raise OSError(errno.EINVAL, "it is no FIFO of the user's own")
 

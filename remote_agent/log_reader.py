@@ -37,7 +37,7 @@ class LogReader:
         if self._reserve >= 0:
             os.close(self._reserve)
         try:
-            self._reserve = directory.open_old(self._folder.at(b"reserve"), directory.RESERVE)
+            self._reserve, _ = directory.open_old(self._folder.at(b"reserve"), directory.RESERVE)
         except (FileNotFoundError, directory.Refused):
             self._reserve = -1
         found = {}
@@ -83,10 +83,10 @@ class LogReader:
 
     def _open(self, start: int, path: bytes) -> bool:
         try:
-            fd = directory.open_old(path, _LARGEST)
+            fd, size = directory.open_old(path, _LARGEST)
         except (FileNotFoundError, directory.Refused):
             return False
-        if start == self.at and os.fstat(fd).st_size == 0:
+        if start == self.at and size == 0:
             os.close(fd)  # nothing in it yet: it may be given up for another of the same name
             return False
         self._close()

@@ -9,7 +9,7 @@ import folders
 
 TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
-    from typing import Dict, List, Tuple
+    from typing import Dict, List
 
 #: Bytes that must be free in a place, unless all of them are full.
 ROOM = 1 << 20
@@ -22,8 +22,8 @@ class Unusable(Exception):
     """The directory could be made nowhere; the text says what was tried."""
 
 
-def make(session: bytes, wanted: List[bytes], home: bytes) -> Tuple[bytes, bytes]:
-    """Makes the session's directory: its path, and that of its folder on a disk (empty: within it)."""
+def make(session: bytes, wanted: List[bytes], home: bytes) -> List[bytes]:
+    """Makes the session's directory: its path, and that of its folder on a disk, unless that is within it."""
     kinds = _file_systems()
     environment = os.environb
     fallback = [environment.get(b"TMPDIR", b""), b"/tmp", b"/var/tmp", home + b"/.cache", os.getcwdb()]
@@ -44,11 +44,12 @@ def make(session: bytes, wanted: List[bytes], home: bytes) -> Tuple[bytes, bytes
             tried.append("%s (%s)" % (os.fsdecode(base), error.strerror))
             continue
         disk = _on_disk(session, fallback, kinds) if kind in _MEMORY else b""
+        made = [path, disk] if disk else [path]
         try:
             directory.make(path, disk, {})
-            return path, disk
+            return made
         except OSError as error:
-            folders.remove([path] + ([disk] if disk else []))
+            folders.remove(made)
             tried.append("%s (%s)" % (os.fsdecode(base), error.strerror))
     raise Unusable(
         "no directory for the session could be made in any of %s; free space there, or set TMPDIR on the target to a "

@@ -23,7 +23,7 @@ from requests import Large, Requests, is_call
 
 TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
-    from typing import Any, Deque, Dict, NoReturn, Optional, Union
+    from typing import Any, Deque, Dict, List, NoReturn, Optional, Union
 
 #: Seconds without a byte after which the broker counts as lost.
 SILENCE = 45.0
@@ -31,8 +31,12 @@ SILENCE = 45.0
 SECOND_LOOK, IDLE_LOOK = 1.0, 30.0
 #: Seconds that the directory may be missing: the supervisor makes it anew when a script removed it.
 MISSING = 5.0
+#: Seconds in which stubs write their requests again that went with the directory.
+WRITTEN_AGAIN = 10.0
 #: Seconds after which a supervisor and a guard that do not show are dead.
 NOT_BEGUN = 2.0
+#: Seconds that a frame nobody is in a hurry for waits for company: each write wakes the broker.
+COMPANY = 0.005
 #: Bytes of output that are made ready at a time.
 READY = 1 << 17
 #: The bytes acknowledged at once from which on the supervisor is told: it may have held back output.
@@ -125,13 +129,18 @@ class Relay:
         # What is to be said: small frames first, then those that take turns.
         self._small: Deque[bytes] = deque()
         self._turns: Deque[Union[Log, Large]] = deque()
+        self._unhurried = bytearray()
+        self._company = 0.0
         self._out = bytearray()
+        self._blocked = False
         self._said = 0
         self._consumed = 0
         # Known once the broker has said what it has.
         self._have = b""
         self._log: Optional[Log] = None
         self._requests = Requests(folder, {})
+        self._unclaimed: List[bytes] = []  # answers whose requests went with the directory
+        self._claimed_by = 0.0
         self._acked = 0
         self._stored: Dict[int, bytes] = {}  # commands that were not taken when we looked last
         self._blobs = Blobs(folder)
@@ -165,9 +174,9 @@ class Relay:
         if self._finished and not self._out:
             return
         now = time.monotonic()
-        due = min(self._due, self._heard + SILENCE)
-        if self._until is not None:
-            due = min(self._due, self._until)
+        due = min(self._due, self._heard + SILENCE if self._until is None else self._until)
+        if self._unhurried:
+            due = min(due, self._company)
         for fd, event in self._poll.poll(max(0, int((due - now) * 1000) + 1)):
             if fd == 0:
                 self._hear()
@@ -186,6 +195,8 @@ class Relay:
     def _fill(self) -> None:
         """Makes frames ready, as far as the window lets us."""
         exhausted = False
+        if self._unhurried and (self._until is not None or time.monotonic() >= self._company):
+            self._emit(b"")
         while len(self._out) < READY and not self._finished:
             room = self._window - (self._said - self._consumed)
             if self._small:
@@ -222,20 +233,29 @@ class Relay:
             self._finished = True
 
     def _emit(self, frame: bytes) -> None:
+        if self._unhurried:
+            frame = bytes(self._unhurried) + frame
+            self._unhurried.clear()
         self._out += frame
         self._said += len(frame)
+
+    def _say_soon(self, frame: bytes) -> None:
+        if not self._unhurried:
+            self._company = time.monotonic() + COMPANY
+        self._unhurried += frame
 
     def _write(self) -> None:
         try:
             while self._out:
                 del self._out[: os.write(1, self._out)]
         except BlockingIOError:
-            self._poll.register(1, select.POLLOUT)
-            return
-        try:
-            self._poll.unregister(1)
-        except KeyError:
             pass
+        if bool(self._out) != self._blocked:
+            self._blocked = not self._blocked
+            if self._blocked:
+                self._poll.register(1, select.POLLOUT)
+            else:
+                self._poll.unregister(1)
 
     def _ready(self, facts: str) -> None:
         folder = self._folder
@@ -316,7 +336,7 @@ class Relay:
                 return
             self._stored[number] = b"" if blob else message
             self._ring = True
-        self._small.append(frames.pack(b"c", key))
+        self._say_soon(frames.pack(b"c", key))
 
     def _put_command(self, number: int, message: bytes, blob: bytes) -> None:
         path, large = self._folder.at(b"in/%d" % number), self._folder.at(b"disk/in_%d" % number)
@@ -351,10 +371,16 @@ class Relay:
         if not is_call(call):
             raise ValueError("the broker answered a call that cannot be")
         try:
-            self._persist(lambda: self._requests.answer(call, body, blob))
-            self._small.append(frames.pack(b"q", call))
+            if not self._persist(lambda: self._requests.answer(call, body, blob)) and self._claims_are_open():
+                self._unclaimed.append(call)
+            else:
+                self._say_soon(frames.pack(b"q", call))
         except OSError as error:
             self._refuse(call, "the answer cannot be stored", error)
+
+    def _claims_are_open(self) -> bool:
+        """Whether a request that is gone may come again, and the broker has to keep its answer."""
+        return time.monotonic() < self._claimed_by
 
     def _acknowledged(self, key: bytes, payload: bytes, offset: int, final: bool) -> None:
         before = self._acked
@@ -417,6 +443,8 @@ class Relay:
     def _request(self, call: bytes) -> None:
         if self._log is not None:
             frame, large = self._requests.take(call)
+            if call in self._unclaimed:
+                self._unclaimed.remove(call)
             if frame:
                 self._spoke = True
                 self._small.append(frame)
@@ -438,8 +466,13 @@ class Relay:
             self._log_grew()
             for call in self._requests.scan():
                 self._request(call)
-        awaited = self._requests.open_calls() or self._stored or (self._log and self._log.reader.at > self._acked)
-        self._due = time.monotonic() + (SECOND_LOOK if awaited else IDLE_LOOK)
+        if self._unclaimed and not self._claims_are_open():
+            for call in self._unclaimed:
+                self._say_soon(frames.pack(b"q", call))
+            self._unclaimed.clear()
+        awaited = self._unclaimed or self._requests.open_calls() or self._stored
+        behind = self._log is not None and self._log.reader.at > self._acked
+        self._due = time.monotonic() + (SECOND_LOOK if awaited or behind else IDLE_LOOK)
 
     def _bury_the_dead(self) -> None:
         """Cleans up after a session whose supervisor and guard were both killed."""
@@ -476,6 +509,7 @@ class Relay:
         self._listen()
         self._keep_code()
         self._requests.forget()
+        self._claimed_by = time.monotonic() + WRITTEN_AGAIN
         self._blobs.forget()
         folder.set_number(b"acked", max(self._acked, folder.number(b"acked")))
         taken = folder.number(b"taken")

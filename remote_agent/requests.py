@@ -72,14 +72,12 @@ class Requests:
             return b"", None
         have = self._have.pop(call, 0)
         try:
-            fd = directory.open_old(self._folder.at(b"rpc/req_" + call), LIMIT)
-            size = os.fstat(fd).st_size
+            fd, size = directory.open_old(self._folder.at(b"rpc/req_" + call), LIMIT)
             data = os.read(fd, frames.PAYLOAD) if size <= frames.PAYLOAD else b""
             large = data == directory.ELSEWHERE
             if large:
                 os.close(fd)
-                fd = directory.open_old(self._folder.at(b"disk/req_" + call), LIMIT)
-                size = os.fstat(fd).st_size
+                fd, size = directory.open_old(self._folder.at(b"disk/req_" + call), LIMIT)
         except FileNotFoundError:
             return b"", None  # it was taken back
         except directory.Refused as refused:
@@ -92,18 +90,18 @@ class Requests:
             return frames.pack(b"Q", call, data), None
         return b"", Large(call, fd, size, have)
 
-    def answer(self, call: bytes, body: bytes, blob: bytes) -> None:
+    def answer(self, call: bytes, body: bytes, blob: bytes) -> bool:
         """Puts an answer beside its request and rings; ``blob`` is the file that holds it, if it is large.
 
-        OSError: not even an empty file has room, or the blob is not there.
+        Whether the request was there. OSError: not even an empty file has room, or the blob is not there.
         """
         folder = self._folder
         large = self._known.pop(call, True)
-        request = folder.at(b"rpc/req_" + call)
+        request, answer = folder.at(b"rpc/req_" + call), folder.at(b"rpc/res_" + call)
         if not os.path.lexists(request):
-            directory.unlink(blob)  # nobody waits any more, or it was answered before
-            return
-        answer = folder.at(b"rpc/res_" + call)
+            # Nobody waits any more, or it was answered before: an answer that is there may yet be read.
+            directory.unlink(blob)
+            return False
         moved = folder.at(b"disk/res_" + call)
         # A relay before us may have died when it had moved it.
         if blob and not os.path.lexists(blob) and not os.path.lexists(moved):
@@ -117,14 +115,15 @@ class Requests:
         except OSError:
             directory.unlink(moved)
             directory.put(answer, b"")
+        bell = b"rpc/bell_" + call[:16]
         _remove(request)
         if large:
             directory.unlink(folder.at(b"disk/req_" + call))
-        bell = b"rpc/bell_" + call[:16]
         if not folder.ring(bell):
             # Whoever waited is dead.
-            for name in (b"rpc/res_" + call, b"disk/res_" + call, bell):
-                directory.unlink(folder.at(name))
+            for name in (answer, moved, folder.at(bell)):
+                directory.unlink(name)
+        return True
 
     def forget(self) -> None:
         """The directory was made anew: requests that lie there again were written again."""
@@ -132,6 +131,7 @@ class Requests:
 
 
 def _remove(path: bytes) -> None:
+    """Removes a request, whatever it is."""
     if not directory.unlink(path):
         try:
             os.rmdir(path)

@@ -317,6 +317,24 @@ def test_calls_under_way_are_written_again(host):
     session.end()
 
 
+def test_an_answer_that_comes_while_its_request_is_gone_is_kept(host):
+    session = host().ready_kernel()
+    session.hold = True
+    # The stub looks up only after a while: until then its request is gone with the directory.
+    remove = "def remove():\n    shutil.rmtree(D, ignore_errors=True)\n"
+    start = "import shutil, threading\nthreading.Timer(0.5, remove).start()\n"
+    session.cell(1, CALLS + remove + start + "print(call('slow', {'a': 1}))")
+    session.pump(lambda: session.held)
+    code = session.folder + "/code"
+    before = os.stat(code).st_ino
+    wait_until(lambda: os.path.exists(code) and os.stat(code).st_ino != before)
+    session.answer(session.held[0][0], {"b": 2})
+    session.pump(lambda: session.done(1))
+    assert session.output[1] == b"{'b': 2}\n"
+    assert len(session.dispatched) == 1
+    session.end()
+
+
 def test_a_part_that_is_removed_is_made_again(host):
     session = host().ready_kernel()
     for name in ("rpc", "in", "out"):

@@ -14,8 +14,9 @@ from directory_host import CALLS, Host, holder, wait_until
 def host(tmp_path):
     made = []
 
-    def make(**options):
+    def make(patches=(), **options):
         made.append(Host(tmp_path, **options))
+        made[-1].patches = patches
         return made[-1].start()
 
     yield make
@@ -82,6 +83,49 @@ def test_output_and_calls_survive_any_number_of_links(host):
     assert len(set(session.dispatched)) == 300
     assert session.done(1)[1] == b"done"
     assert cuts > 3
+    session.end()
+
+
+#: Nobody looks without being rung for.
+DEAF = [
+    ("relay", b"SECOND_LOOK, IDLE_LOOK = 1.0, 30.0", b"SECOND_LOOK, IDLE_LOOK = 1e6, 1e6"),
+    ("lease", b"LOOK = 2.0", b"LOOK = 1e6"),
+    ("spool", b"self._moved + STILL", b"self._moved + 1e6"),
+]
+
+
+def test_nothing_sleeps_through_a_ring(host):
+    session = host(patches=DEAF, lease=1e8, first_lease=1e8).ready_kernel()
+    rng = random.Random(11)
+    source = CALLS + (
+        "import sys, threading\n"
+        "LOOKS = False\n"
+        "def go(number):\n"
+        "    client = Client()\n"
+        "    for i in range(400):\n"
+        "        assert client('echo', {'i': i}) == {'i': i}\n"
+        "        sys.stdout.write('line %d %d\\n' % (number, i))\n"
+        "threads = [threading.Thread(target=go, args=(n,)) for n in range(4)]\n"
+        "[t.start() for t in threads]; [t.join() for t in threads]\n"
+    )
+    session.cell(1, source, timeout=200)
+    cuts = 0
+    while not session.done(1):
+        until = time.monotonic() + rng.uniform(0.0, 0.1)
+        session.pump(lambda until=until: session.done(1) or time.monotonic() > until)
+        if not session.done(1) and cuts < 40:
+            cuts += 1
+            os.kill(holder(session.folder, 2) or session.link.process.pid, signal.SIGKILL)
+            session.drop()
+            session.relink()
+            session.begun()
+        elif cuts == 40:
+            session.pump(lambda: session.done(1), 60)
+    assert sorted(session.output[1].decode().split("\n")[:-1]) == sorted(
+        "line %d %d" % (number, i) for number in range(4) for i in range(400)
+    )
+    assert len(session.dispatched) == len(set(session.dispatched)) == 1600
+    assert cuts > 5
     session.end()
 
 
@@ -265,6 +309,39 @@ def test_what_the_broker_has_may_come_in_pieces(host):
     session.relink()
     session.begun()
     assert session.run(2, "print(2)") == "2\n"
+
+
+def test_no_more_is_under_way_than_the_window(host):
+    window = 1 << 18
+    session = host(window=window).ready_kernel()
+    session.widening = False
+    begun = session.link.consumed
+    session.cell(1, "print('z' * (1 << 20))")
+    until = time.monotonic() + 1.5
+    session.pump(lambda: time.monotonic() > until)
+    assert window // 2 < session.link.consumed <= window
+    assert begun < session.link.consumed
+    # It reads all the same.
+    session.cell(2, "open('%s', 'w').close()" % (session.folder + "/here"))
+    session.pump(lambda: os.path.exists(session.folder + "/here"))
+    session.widening = True
+    session.link.send(b"W", offset=session.link.consumed)
+    session.pump(lambda: session.done(2))
+    assert len(session.output[1]) == (1 << 20) + 1
+    session.end()
+
+
+def test_a_relay_whose_broker_is_silent_leaves(host):
+    session = host(patches=[("relay", b"SILENCE = 45.0", b"SILENCE = 1.0")]).begun()
+    session.renewing = False
+    session.gone = ""
+    session.pump(lambda: session.link.ended)
+    assert "nothing was heard of the broker" in session.refused[-1][1]
+    session.gone = None
+    session.relink()
+    session.begun()
+    session.renewing = True
+
     session.end()
 
 
