@@ -56,7 +56,7 @@ class Client:
             os.write(fd, b"q" + ident.encode() + b"\\n")
             os.close(fd)
         except OSError as error:
-            if error.errno not in (2, 6):  # the directory, or a relay, is made anew
+            if error.errno not in (2, 6, 32):  # the directory is made anew, or there is no relay just now
                 raise
 
     def __call__(self, tool, arguments):
