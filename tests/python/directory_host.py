@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 
+from stub_rig import stub
 from target_side import FOLDER, load
 
 frames = load("frames")
@@ -314,18 +315,16 @@ class Host:
             self._send_answer(call, self.answers[call])
 
     def start_kernel(self, generation=1, **variables):
-        stub = (FOLDER / "hermes_runtime.py").read_bytes()
+        text = stub("rpc_directory").encode()
         environment = dict(os.environ, HERMES_RPC_DIR=self.folder + "/rpc", **variables)
         environment.pop("PYTHONPATH", None)
         pairs = b"\0".join(os.fsencode(name) + b"=" + os.fsencode(value) for name, value in environment.items())
         folder = os.fsencode(self.folder)
-        self.command(b"K", b"%d" % generation, os.fsencode(self.python), b"/", pairs, folder, stub, b"")
+        self.command(b"K", b"%d" % generation, os.fsencode(self.python), b"/", pairs, folder, text, b"")
 
     def cell(self, number, source, timeout=60.0, cap=64 << 20):
-        self.command(
-            b"C", b"%d" % number, b"%r" % timeout, b"%d" % cap, b"%d" % cap, b"cell_%d.py" % number, b"", b"text", b"",
-            source.encode(),
-        )  # fmt: skip
+        limits = [b"%r" % timeout, b"%d" % cap, b"%d" % cap]
+        self.command(b"C", b"%d" % number, *limits, b"", b"cell_%d.py" % number, b"", b"text", b"", source.encode())
 
     # --- what is heard ---
 
