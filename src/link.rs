@@ -53,6 +53,15 @@ pub enum LinkError {
     },
 }
 
+/// How often a link was lost and made again, and why the last time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Relinks {
+    /// How often.
+    pub count: u64,
+    /// What had become of the one before.
+    pub reason: String,
+}
+
 /// A tool call as a script sent it; nothing of it has been checked but its token.
 #[derive(Debug)]
 pub struct IncomingCall {
@@ -100,6 +109,11 @@ pub trait Link: Send + Sync {
 
     /// The folder of the session on the target.
     fn folder(&self) -> &str;
+
+    /// How often it was lost and made again so far; nothing was lost with it.
+    fn relinks(&self) -> Relinks {
+        Relinks::default()
+    }
 
     /// How messages travel, as outcomes name it.
     fn transport(&self) -> &'static str;

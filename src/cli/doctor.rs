@@ -3,11 +3,13 @@
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
+use talaria_broker::backends::docker::EngineSources;
 use talaria_broker::broker::Broker;
 use talaria_broker::config::Flags;
 use talaria_broker::environment::Environment;
 use talaria_broker::outcome::{Outcome, Status};
 use talaria_broker::session::{Cell, SessionOptions};
+use talaria_broker::target::TargetKind;
 
 use super::args::{Doctor, Global};
 use super::{UsageError, exit};
@@ -54,15 +56,44 @@ pub(super) fn run(verb: &Doctor, global: &Global, environment: &Environment) -> 
     if let Some(cwd) = &options.cwd {
         report.line("working directory", &cwd.display().to_string());
     }
-    withheld(&mut report, &options);
-    super::runtime()?.block_on(measure(&mut report, options));
+    withheld(&mut report, &options, *resolved.spec.kind() == TargetKind::Local);
+    super::runtime()?.block_on(async {
+        let is_container = matches!(
+            resolved.spec.kind(),
+            TargetKind::Docker { .. } | TargetKind::Container { .. } | TargetKind::Compose { .. }
+        );
+        if !is_container || engine(&mut report, &options.target, environment).await {
+            measure(&mut report, options).await;
+        }
+    });
     report.print()
 }
 
-fn withheld(report: &mut Report, options: &SessionOptions) {
+/// Which engine has the containers; whether it can be used.
+async fn engine(report: &mut Report, target: &str, environment: &Environment) -> bool {
+    match EngineSources::of(environment).connect(target).await {
+        Ok(engine) => {
+            let text = format!("{}, API {}, at {}", engine.name, engine.api, engine.address);
+            report.line("engine", &text);
+            true
+        }
+        Err(error) => {
+            report.fault("engine", &error.to_string());
+            false
+        }
+    }
+}
+
+fn withheld(report: &mut Report, options: &SessionOptions, is_here: bool) {
     let built = options.environment.cell_environment(&options.passes);
     for refusal in &built.refused {
         report.fault("environment", refusal);
+    }
+    if !is_here {
+        let named = options.passes.env_passthrough.join(", ");
+        let named = if named.is_empty() { "none" } else { &named };
+        report.line("variables of the broker that are passed", named);
+        return;
     }
     let mut text = String::new();
     for one in &built.withheld {
@@ -93,6 +124,19 @@ async fn measure(report: &mut Report, options: SessionOptions) {
         report.fault("kernel", notice);
     }
     report.line("first cell from nothing", &milliseconds(cold));
+    let phases = [
+        ("connect", first.phases.connect),
+        ("pull", first.phases.pull),
+        ("start", first.phases.start),
+    ];
+    for (phase, seconds) in phases {
+        if let Some(seconds) = seconds {
+            report.line(
+                &format!("  of it, {phase}"),
+                &milliseconds(Duration::from_secs_f64(seconds)),
+            );
+        }
+    }
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         let began = Instant::now();

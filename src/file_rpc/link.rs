@@ -6,10 +6,10 @@ use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
 use super::ready::Facts;
-use super::shared::{Relinks, Shared};
+use super::shared::Shared;
 use super::start::{self, Start, StartError};
 use crate::link::introduction::Introduction;
-use crate::link::{Link, LinkCommand, LinkError, LinkEvent};
+use crate::link::{Link, LinkCommand, LinkError, LinkEvent, Relinks};
 
 /// A link over a directory on the target. When it is dropped the session there is told to end, as far as that can be
 /// said within a few seconds; otherwise it ends when its lease runs out.
@@ -77,12 +77,6 @@ impl FileLink {
     pub fn rejected(&self) -> &[(String, String)] {
         &self.rejected
     }
-
-    /// How often the link had to be made again so far.
-    #[must_use]
-    pub fn relinks(&self) -> Relinks {
-        self.shared.lock().relinks.clone()
-    }
 }
 
 impl Drop for FileLink {
@@ -118,6 +112,10 @@ impl Link for FileLink {
 
     fn folder(&self) -> &str {
         &self.folder
+    }
+
+    fn relinks(&self) -> Relinks {
+        self.shared.lock().relinks.clone()
     }
 
     fn transport(&self) -> &'static str {

@@ -23,5 +23,4 @@ mod uploads;
 pub use crate::bundle::Interpreters;
 pub use link::FileLink;
 pub use ready::Facts;
-pub use shared::Relinks;
 pub use start::{Start, StartError, Transport};

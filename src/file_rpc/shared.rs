@@ -21,18 +21,9 @@ use super::calls::CallId;
 use super::frame::Frame;
 use super::host::{Host, HostError, Signal};
 use crate::link::call::{append_answer, parse};
-use crate::link::{CallHandler, LinkCommand, LinkError, LinkEvent};
+use crate::link::{CallHandler, LinkCommand, LinkError, LinkEvent, Relinks};
 
 pub(super) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
-
-/// How often a link was made again, and why the last time.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Relinks {
-    /// How often.
-    pub count: u64,
-    /// What had become of the one before.
-    pub reason: String,
-}
 
 pub(super) struct State {
     pub(super) host: Host,

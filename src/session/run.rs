@@ -33,7 +33,7 @@ impl Inner {
         &self,
         state: &mut State,
         cell: &Cell,
-        prepared: Prepared,
+        mut prepared: Prepared,
         phases: Phases,
     ) -> Result<Outcome, Unbegun> {
         let masker = state.masker.clone();
@@ -109,11 +109,19 @@ impl Inner {
             sink.started();
         }
         let began = Instant::now();
+        let links = agent.link().relinks().count;
         let is_here = state.place.as_ref().is_some_and(Place::is_here);
         let done = self
             .drive(&agent, cell, run, limits.timeout, is_here, &mut collector)
             .await;
         self.gate.shut();
+        let relinks = agent.link().relinks();
+        if relinks.count > links {
+            prepared.notices.push(format!(
+                "the link to the target was lost and made again while the cell ran ({}); nothing of it was lost",
+                relinks.reason
+            ));
+        }
 
         if let Ok(done) = &done
             && done.why == "unbegun"

@@ -1,6 +1,7 @@
 //! What a link carries, over streams and in looks.
 
 use talaria_broker::file_rpc::Transport;
+use talaria_broker::link::Link as _;
 
 use crate::rig::Rig;
 

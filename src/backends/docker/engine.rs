@@ -62,6 +62,8 @@ pub struct Engine {
     pub address: EngineAddress,
     /// What it calls itself, for instance `Docker 28.2.2`.
     pub name: String,
+    /// The newest version of its API that it speaks, for instance `1.41`.
+    pub api: String,
     /// The way to it, which ends with the last who uses it.
     _tunnel: Option<Arc<Tunnel>>,
 }
@@ -233,6 +235,7 @@ impl EngineSources {
                 return Err(failure::no_engine(target, &address, &reason));
             }
         };
+        let api = version.api_version.unwrap_or_default();
         let components = version.components.unwrap_or_default();
         let is_podman = components.iter().any(|component| component.name.contains("Podman"));
         let name = format!(
@@ -245,6 +248,7 @@ impl EngineSources {
             docker,
             address,
             name,
+            api,
             _tunnel: tunnel,
         })
     }
