@@ -53,7 +53,9 @@ def main(configuration: Dict[str, List[bytes]], modules: Any) -> NoReturn:
         os._exit(1)
     import relay
 
-    facts = notation.text(survey.facts(entry, home, variables, value("interpreters") == b"project"))
+    def facts() -> str:
+        return notation.text(survey.facts(entry, home, variables, value("interpreters") == b"project"))
+
     code = marshal.dumps([(name, modules.code(name)) for name in RELAY_CODE])
     relay.first(told, value("owner"), int(value("link")), int(value("window")), facts, code)
 
@@ -86,7 +88,7 @@ def _fork_guard(configuration: Dict[str, List[bytes]], home: bytes, modules: Any
             between = os.fork()
             if between == 0:
                 os.setsid()
-                _fork_and_leave(lambda: _guard(configuration, home, theirs, 0, modules))
+                _fork_and_leave(lambda: _guard(configuration, home, theirs, 0, modules), theirs)
             os.waitpid(between, 0)
     except OSError as error:
         raise _Refused("no process can be started: %s" % error.strerror) from None
@@ -98,12 +100,14 @@ def _fork_guard(configuration: Dict[str, List[bytes]], home: bytes, modules: Any
     raise _Refused(told[1:].decode("utf-8", "replace") or "the process that guards the session could not be started")
 
 
-def _fork_and_leave(child: Callable[[], None]) -> NoReturn:
+def _fork_and_leave(child: Callable[[], None], answer: int) -> NoReturn:
     """The second of two forks: the child is nobody's."""
     try:
         if os.fork() == 0:
             os.setsid()
             child()
+    except OSError as error:
+        os.write(answer, b"-no process can be started: " + os.fsencode(error.strerror or "?"))
     finally:
         os._exit(1)
 

@@ -12,9 +12,14 @@ import stat
 import struct
 import sys
 
+import processes
+
 TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
+    import signal
     from typing import Any, Dict, List, Optional, Tuple
+else:
+    import _signal as signal
 
 #: Bytes of `lock`, one for each role.
 SUPERVISOR, GUARD, RELAY = 0, 1, 2
@@ -224,6 +229,11 @@ class Directory:
         if _FLOCK.format[0] == "q":
             return 0 if found[3] == fcntl.F_UNLCK else int(found[2])
         return 0 if found[0] == fcntl.F_UNLCK else int(found[4])
+
+    def wake_others(self) -> None:
+        """Wakes the other processes of the session, should a script have stopped them."""
+        holders = [self.holder(byte) for byte in (SUPERVISOR, GUARD, RELAY)]
+        processes.signal_all([pid for pid in holders if pid > 0], signal.SIGCONT)
 
     # --- bells -------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import time
 
 import directory
 import processes
-from lease import RAN_OUT, Lease, seize, take_leave
+from lease import Lease, seize, take_leave
 from watch import Watch
 
 TYPE_CHECKING = False  # see `processes`
@@ -40,7 +40,10 @@ def run(made: List[bytes], terms: Tuple[float, float], relay: int, modules: Any)
     # The supervisor holds the read end: end-of-file there means that the guard was killed.
     life, held = os.pipe()
     guard = os.getpid()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        _decline(made, error)
     if pid == 0:
         os.close(held)
         _supervise(made, terms, guard, life, modules)
@@ -52,6 +55,15 @@ def run(made: List[bytes], terms: Tuple[float, float], relay: int, modules: Any)
     processes.kill_below(guard, spared=[relay])
     take_leave(folder, watch.why or _how(status), made)
     processes.kill_below(guard)
+    os._exit(0)
+
+
+def _decline(made: List[bytes], error: OSError) -> NoReturn:
+    """Ends a session that cannot have a supervisor."""
+    folder = directory.Directory(made[0])
+    folder.lock(directory.GUARD)
+    why = "no process can be started: %s" % (error.strerror or error)
+    take_leave(folder, why.encode("utf-8", "backslashreplace"), made)
     os._exit(0)
 
 
@@ -76,6 +88,8 @@ def _how(status: Optional[int]) -> bytes:
         return b"it was closed"
     if status is None:
         return b"the process that runs it is gone"
+    if status & 0x7F == signal.SIGKILL:
+        return b"the process that runs it was killed"
     if status & 0x7F:
         name = signal.strsignal(status & 0x7F) or "?"
         return b"the process that runs it was ended by signal %d (%s)" % (status & 0x7F, name.encode())
@@ -114,8 +128,9 @@ class LeaseWatch(Watch):
                 self._folder.lock(directory.GUARD)
             except OSError:
                 pass  # the supervisor is to make it anew
-        if self._lease.is_over(self._folder.number(b"lease")) and seize(self._folder, self._lease):
-            self.why = RAN_OUT
+        self._folder.wake_others()
+        if self._lease.is_over(self._folder) and seize(self._folder, self._lease):
+            self.why = self._lease.why
             processes.signal_all([self.pid], signal.SIGKILL)
 
     def _asked(self, number: int, frame: object) -> None:

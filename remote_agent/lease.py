@@ -14,37 +14,68 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks at the counter.
 LOOK = 2.0
+#: The same while nobody has given a sign yet.
+FIRST_LOOK = 0.25
+#: Seconds in which the first relay must have begun.
+UNCLAIMED = 4.0
 #: Seconds that a relay gets to carry the rest of the log when the session has ended, and in all.
 FAREWELL, LONGEST_FAREWELL = 2.0, 10.0
+
+
+#: What is said of a session that nobody wanted any more, and of one that nobody wanted in the end.
+RAN_OUT = b"its lease ran out: for too long nothing was heard of the broker"
+GIVEN_UP = b"the broker was gone before it had begun"
 
 
 class Lease:
     """Runs out when the counter has stood still for too long, in time that this process has lived through.
 
     A look charges at most two looks' worth: what a pause, SIGSTOP or a step of the clock took is nobody's fault.
+    Before the first sign it is over as soon as the first relay is gone.
     """
 
     def __init__(self, first: float, whole: float) -> None:
-        self.interval = max(0.02, min(LOOK, first / 8, whole / 8))
+        #: Why it is over.
+        self.why = b""
+        self._interval = max(0.02, min(LOOK, first / 8, whole / 8))
         self._whole = whole
         self._left = min(first, whole)
         self._counter = 0
+        self._alone = 0.0
+        self._had_relay = False
         self._looked = time.monotonic()
 
-    def is_over(self, counter: int) -> bool:
+    @property
+    def interval(self) -> float:
+        """Seconds until the next look."""
+        return self._interval if self._counter else min(self._interval, FIRST_LOOK)
+
+    def is_over(self, folder: directory.Directory) -> bool:
         """One look."""
         now = time.monotonic()
-        passed, self._looked = now - self._looked, now
+        charged = min(now - self._looked, 2 * self.interval)
+        self._looked = now
+        counter = folder.number(b"lease")
         if counter != self._counter:
             self._counter = counter
             self._left = self._whole
         else:
-            self._left -= min(passed, 2 * self.interval)
-        return self._left <= 0
+            self._left -= charged
+        if self._left <= 0:
+            self.why = RAN_OUT
+        elif counter == 0 and self._is_given_up(folder, charged):
+            self.why = GIVEN_UP
+        else:
+            self.why = b""
+        return self.why != b""
 
-
-#: What is said of a session that nobody wanted any more.
-RAN_OUT = b"its lease ran out: for too long nothing was heard of the broker"
+    def _is_given_up(self, folder: directory.Directory, charged: float) -> bool:
+        """Whether the relay of the link that made the session has gone, or never came."""
+        if folder.holder(directory.RELAY):
+            self._had_relay = True
+            return False
+        self._alone += charged
+        return self._had_relay or self._alone >= UNCLAIMED
 
 
 def seize(folder: directory.Directory, lease: Lease) -> bool:
@@ -60,9 +91,9 @@ def seize(folder: directory.Directory, lease: Lease) -> bool:
         if relay:
             _kill(relay)
         time.sleep(0.01)
-    if lease.is_over(folder.number(b"lease")):
+    if lease.is_over(folder):
         # Before anything is killed: a relay that comes now must not take us for one that hangs.
-        say_ended(folder, RAN_OUT)
+        say_ended(folder, lease.why)
         return True
     folder.unlock(directory.RELAY)
     return False

@@ -23,7 +23,9 @@ from requests import Large, Requests, is_call
 
 TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
-    from typing import Any, Deque, Dict, List, NoReturn, Optional, Union
+    from typing import Any, Callable, Deque, Dict, List, NoReturn, Optional, Union
+
+    Survey = Callable[[], str]
 
 #: Seconds without a byte after which the broker counts as lost.
 SILENCE = 45.0
@@ -37,15 +39,20 @@ WRITTEN_AGAIN = 10.0
 NOT_BEGUN = 2.0
 #: Seconds that a frame nobody is in a hurry for waits for company: each write wakes the broker.
 COMPANY = 0.005
+#: Seconds in which guard and supervisor must be gone when the session has ended.
+SEEN_OFF = 5.0
 #: Bytes of output that are made ready at a time.
 READY = 1 << 17
 #: The bytes acknowledged at once from which on the supervisor is told: it may have held back output.
 MUCH = 1 << 15
 
 
-def first(path: bytes, owner: bytes, link: int, window: int, facts: str, code: bytes) -> NoReturn:
-    """The relay of the link that made the session. ``code`` is kept for the next ones."""
-    _serve(path, owner, link, window, facts, code)
+def first(path: bytes, owner: bytes, link: int, window: int, survey: Survey, code: bytes) -> NoReturn:
+    """The relay of the link that made the session.
+
+    ``survey`` says what the place is, ``code`` is kept for later links.
+    """
+    _serve(path, owner, link, window, survey, code)
 
 
 def again(code: bytes, arguments: Any) -> NoReturn:
@@ -53,23 +60,29 @@ def again(code: bytes, arguments: Any) -> NoReturn:
     path, owner, link, window = map(os.fsencode, arguments)
     # Its environment holds what cells are not to see.
     processes.forbid_inspection()
-    _serve(path, owner, int(link), int(window), "", code)
+    _serve(path, owner, int(link), int(window), None, code)
 
 
-def _serve(path: bytes, owner: bytes, link: int, window: int, facts: str, code: bytes) -> NoReturn:
+def _serve(path: bytes, owner: bytes, link: int, window: int, survey: Optional[Survey], code: bytes) -> NoReturn:
     status = 1
+    folder: Optional[directory.Directory] = None
     try:
-        relay = Relay(_find(path), owner, link, max(window, 2 * READY), code)
-        relay.run(facts)
+        folder = _find(path)
+        if Relay(folder, owner, link, max(window, 2 * READY), code).run(survey):
+            _see_off(folder)
         status = 0
     except fence.Ended as ended:
         _say(b"G", str(ended))
+        if folder is not None:
+            _see_off(folder)
         status = 0
     except (OSError, ValueError, fence.Fenced) as error:
         _say(b"E", str(error))
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
+        if folder is not None:
+            folder.wake_others()  # nobody else does from now on
         os._exit(status)
 
 
@@ -79,6 +92,19 @@ def _say(kind: bytes, text: str) -> None:
         os.write(1, frames.pack(kind, b"", text.encode("utf-8", "backslashreplace")[: frames.PAYLOAD]))
     except OSError:
         pass
+
+
+def _see_off(folder: directory.Directory) -> None:
+    """The session has ended: stays until nothing is left of it, for our end tells the broker so."""
+    folder.unlock(directory.RELAY)  # the guard waits for us
+    deadline = time.monotonic() + SEEN_OFF
+    while not fence.is_orphaned(folder):
+        if time.monotonic() > deadline:
+            return
+        folder.wake_others()
+        time.sleep(0.005)
+    if os.path.lexists(folder.path):
+        fence.sweep(folder)  # the last of them was killed before it had removed all
 
 
 def _find(path: bytes) -> directory.Directory:
@@ -151,11 +177,16 @@ class Relay:
         self._farewell: Optional[bytes] = None
         self._finished = False
 
-    def run(self, facts: str) -> None:
-        """Carries until the link or the session ends."""
+    def run(self, survey: Optional[Survey]) -> bool:
+        """Carries until the link or the session ends. Whether it was the session."""
         fence.take_over(self._folder, self._owner, self._link)
-        if not facts:
+        facts = ""
+        if survey is not None:
+            facts = survey()  # it may take long; the guard has seen us by now
+        else:
             self._bury_the_dead()
+        self._heard = time.monotonic()
+        self._due = self._heard + IDLE_LOOK
         os.set_blocking(1, False)
         self._poll.register(0, select.POLLIN)
         self._listen()
@@ -167,6 +198,7 @@ class Relay:
             self._keep_code()
         while not self._finished or self._out:
             self._turn()
+        return self._farewell is not None
 
     def _turn(self) -> None:
         self._fill()
@@ -396,6 +428,7 @@ class Relay:
 
     def _renew(self, key: bytes, payload: bytes, offset: int, final: bool) -> None:
         self._folder.set_number(b"lease", offset)
+        self._folder.wake_others()
         self._bury_the_dead()
         self._small.append(frames.pack(b"l", b"", b"", offset))
 
@@ -417,6 +450,7 @@ class Relay:
 
     def _ring_all(self) -> None:
         """The relay before us may have died between a rename and its ring."""
+        self._folder.wake_others()
         self._folder.ring(b"bell.s")
         for name in directory.names(self._folder.at(b"rpc")):
             if name.startswith(b"bell_"):
@@ -460,6 +494,7 @@ class Relay:
         except fence.Ended as ended:
             self._farewell = str(ended).encode("utf-8", "backslashreplace")
         else:
+            self._folder.wake_others()
             self._bury_the_dead()
         if self._log is not None:
             self._log.reader.look_again()
@@ -499,6 +534,8 @@ class Relay:
         deadline = time.monotonic() + MISSING
         while folder.is_gone() or not all(os.path.isdir(folder.at(name)) for name in (b"in", b"rpc", b"disk")):
             if time.monotonic() > deadline:
+                # The broker is told that it is gone, so it must go: its guard clears up.
+                processes.signal_all([pid for pid in [folder.holder(directory.SUPERVISOR)] if pid > 0], 9)
                 raise fence.Ended("its directory was removed")
             time.sleep(0.005)
             try:

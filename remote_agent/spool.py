@@ -87,8 +87,9 @@ class Spool:
     def expired(self) -> None:
         """Looks at the lease, and at what nobody may have rung for."""
         self.deadline = time.monotonic() + self._lease.interval
-        if self._lease.is_over(self._folder.number(b"lease")) and lease.seize(self._folder, self._lease):
-            self._abandon(lease.RAN_OUT)
+        self._folder.wake_others()
+        if self._lease.is_over(self._folder) and lease.seize(self._folder, self._lease):
+            self._abandon(self._lease.why)
         if self._code is None:
             try:
                 self._code = directory.read(self._folder.at(b"code"), 1 << 24)

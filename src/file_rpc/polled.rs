@@ -127,7 +127,12 @@ async fn look(shared: &Arc<Shared>, site: &mut Site, first: Option<Connection>, 
                         shared.close();
                         return Ok(());
                     }
-                    other => end(site, other)?,
+                    other => {
+                        if let Err(lost) = end(site, other) {
+                            connection.see_off().await;
+                            return Err(lost);
+                        }
+                    }
                 }
             }
             // A look that only waits is given up as soon as there is more to say.

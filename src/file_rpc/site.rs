@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::time::Instant;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::shared::Writer;
 use crate::backends::{BackendError, Command, Process, ProcessWait, Target, TargetState};
@@ -24,6 +24,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 pub(super) const TICK: Duration = Duration::from_millis(500);
 /// Links in a row that broke before they brought anything on, from which on that is named as the reason.
 const SHORT_LIVED: u32 = 5;
+/// Time in which a relay that has said that the session is gone must have seen to it that nothing is left.
+const SEEN_OFF: Duration = Duration::from_secs(8);
 
 /// One process on the target that carries the directory. It is killed when this is dropped.
 pub(super) struct Connection {
@@ -58,6 +60,21 @@ impl Connection {
     /// The session has begun: where the process is the one that the target lives for, the end of this link is not its end.
     pub(super) fn settle(&mut self) {
         self.end.detach();
+    }
+
+    /// Waits for its end: a relay stays until nothing is left of a session that has ended.
+    pub(super) async fn see_off(&mut self) {
+        let rest = async {
+            loop {
+                self.buffer.clear();
+                if !matches!(self.stdout.read_buf(&mut self.buffer).await, Ok(1..)) {
+                    break;
+                }
+            }
+        };
+        if tokio::time::timeout(SEEN_OFF, rest).await.is_err() {
+            debug!("the last relay of a session stayed for longer than it should");
+        }
     }
 
     /// What became of it, with its last line on stderr.

@@ -16,7 +16,7 @@ use super::site::{Attempts, Connection, Lost, Site, TICK};
 use crate::link::LinkError;
 use crate::link::introduction::introduce;
 
-/// Time between two signs of life.
+/// The longest time between two signs of life.
 const BEAT: Duration = Duration::from_secs(5);
 /// Time without a byte after which a link counts as lost.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -35,7 +35,11 @@ pub(super) async fn run(shared: Arc<Shared>, mut site: Site, mut connection: Con
     loop {
         let reason = match carry(&shared, &site, &mut connection).await {
             Lost::Broken(reason) => reason,
-            Lost::Ended(error) => return shared.end(error),
+            Lost::Ended(error) => {
+                shared.close();
+                connection.see_off().await;
+                return shared.end(error);
+            }
         };
         attempts.lost(shared.close());
         drop(connection);
@@ -89,8 +93,15 @@ async fn attempt(shared: &Arc<Shared>, site: &mut Site) -> Result<Option<Connect
         return Err(Lost::Broken(connection.why("the relay did not begin").await));
     }
     shared.open(connection.stdin.take(), false);
-    ready(shared, site, &mut connection).await?;
-    Ok(Some(connection))
+    match ready(shared, site, &mut connection).await {
+        Ok(_) => Ok(Some(connection)),
+        Err(lost) => {
+            if matches!(lost, Lost::Ended(_)) {
+                connection.see_off().await;
+            }
+            Err(lost)
+        }
+    }
 }
 
 /// Waits until a relay has said what it found.
@@ -136,7 +147,7 @@ async fn carry(shared: &Arc<Shared>, site: &Site, connection: &mut Connection) -
     tokio::select! {
         lost = read(shared, site, connection, &heard) => lost,
         () = shared.write() => Lost::Broken("it could not be written to".to_owned()),
-        () = watch(shared, &heard) => Lost::Broken(format!("nothing was heard for {} s", SILENCE.as_secs())),
+        () = watch(shared, &heard, BEAT.min(site.lease / 4)) => Lost::Broken(format!("nothing was heard for {} s", SILENCE.as_secs())),
     }
 }
 
@@ -170,18 +181,18 @@ async fn read(shared: &Arc<Shared>, site: &Site, connection: &mut Connection, he
 }
 
 /// Gives signs of life; returns when none came for too long. Time in which this process did not run does not count.
-async fn watch(shared: &Shared, heard: &AtomicBool) {
+async fn watch(shared: &Shared, heard: &AtomicBool, beat: Duration) {
     let mut silence = Duration::ZERO;
     let mut beaten = Instant::now();
     while silence < SILENCE {
         let began = Instant::now();
-        tokio::time::sleep(TICK).await;
+        tokio::time::sleep(TICK.min(beat)).await;
         if heard.swap(false, Ordering::Relaxed) {
             silence = Duration::ZERO;
         } else {
             silence += began.elapsed().min(2 * TICK);
         }
-        if beaten.elapsed() >= BEAT {
+        if beaten.elapsed() >= beat {
             beaten = Instant::now();
             shared.beat();
         }

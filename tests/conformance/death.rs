@@ -100,11 +100,11 @@ fn an_interrupt_ends_the_tree_too(rig: &Rig) {
     assert!(left.iter().all(|seen| seen.command.contains("-I -S -c")), "{left:#?}");
 }
 
-/// Kills a command line at moments that differ from run to run; nothing may be left 2 s later.
+/// Kills a command line at moments that differ from run to run; nothing may be left.
 fn killed_at(rig: &Rig, code: &str, ready: Option<&str>, delays: &[u64], signal: Signal) {
     let shift = u64::from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_micros()) % 13;
     for delay in delays {
-        let started = rig.cli(["run", "-c", code]).start();
+        let started = rig.mortal_cli(["run", "-c", code]).start();
         if let Some(text) = ready {
             started.wait_for(text);
         }
@@ -112,9 +112,8 @@ fn killed_at(rig: &Rig, code: &str, ready: Option<&str>, delays: &[u64], signal:
         std::thread::sleep(Duration::from_millis(delay));
         started.signal(signal);
         started.wait();
-        // Given more on a machine that is busy with other tests.
         assert!(
-            wait_until(Duration::from_secs(10), || nothing_left(rig)),
+            wait_until(rig.left_behind(), || nothing_left(rig)),
             "{delay} ms: {:#?} {:#?}",
             observe::with_mark(rig.scratch().to_str().unwrap()),
             std::fs::read_dir(rig.tmp()).unwrap().flatten().collect::<Vec<_>>()

@@ -1,9 +1,12 @@
 //! What holds where calls go through a directory on the target: whose environment it is, and what lies in the directory.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use talaria_broker::config::{EnvPolicy, Transport};
 use talaria_broker::outcome::Status;
 
+use crate::observe::{self, wait_until};
 use crate::rig::Rig;
 use crate::{Case, cases};
 
@@ -14,6 +17,7 @@ pub(crate) const CASES: &[Case] = cases![
     requests_that_are_forged_or_malformed_are_answered_or_ignored,
     a_polled_directory_does_the_same,
     files_that_a_script_may_not_write_are_an_error,
+    nothing_is_left_once_a_session_is_closed,
 ];
 
 const SECRET: &str = "tr0ub4dor-and-3";
@@ -68,6 +72,8 @@ rpc = os.environ['HERMES_RPC_DIR']
 token, cell = hermes_tools._TOKEN, int(os.environ['HERMES_RPC_CELL'])
 def ask(client, body, wait=20):
     name = '%s-1' % client
+    os.mkfifo(rpc + '/bell_' + client, 0o600)
+    bell = os.open(rpc + '/bell_' + client, os.O_RDWR | os.O_NONBLOCK)
     with open(rpc + '/.aside', 'wb') as file: file.write(body)
     os.rename(rpc + '/.aside', rpc + '/req_' + name)
     fd = os.open(os.path.dirname(rpc) + '/bell.r', os.O_WRONLY | os.O_NONBLOCK); os.write(fd, b'x'); os.close(fd)
@@ -137,4 +143,18 @@ fn files_that_a_script_may_not_write_are_an_error(rig: &Rig) {
         session.ok("resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))\nprint(terminal('echo on')['output'])"),
         "on\n\n"
     );
+}
+
+/// Closing waits for guard and supervisor.
+fn nothing_is_left_once_a_session_is_closed(rig: &Rig) {
+    for transport in [Transport::Stream, Transport::Polled] {
+        let session = rig.session_with(|options| options.transport = transport);
+        session.ok("import subprocess\nsubprocess.Popen(['sleep', '300'], start_new_session=True)");
+        session.close();
+        let folders = std::fs::read_dir(rig.tmp()).unwrap().count();
+        assert_eq!(folders, 0, "{transport:?}");
+        // Of the process that told us of the end nothing is left but its exit.
+        let clean = || observe::with_mark(rig.scratch().to_str().unwrap()).is_empty();
+        assert!(wait_until(Duration::from_secs(1), clean), "{transport:?}");
+    }
 }

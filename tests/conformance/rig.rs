@@ -289,6 +289,22 @@ impl Rig {
             )
     }
 
+    /// The same for a test that kills it: elsewhere nobody but the lease ends what is left then, so that is short.
+    pub(crate) fn mortal_cli<S: Into<OsString>>(&self, arguments: impl IntoIterator<Item = S>) -> Cli {
+        let cli = self.cli(arguments);
+        match self.target.kind {
+            Kind::Here => cli,
+            Kind::Exec => cli
+                .env("TALARIA_CODE_EXECUTION_LEASE", "3s")
+                .env("TALARIA_CODE_EXECUTION_RECONNECT_TIMEOUT", "1s"),
+        }
+    }
+
+    /// The time after which nothing is left of a broker that was killed; more on a machine that is busy with other tests.
+    pub(crate) fn left_behind(&self) -> Duration {
+        Duration::from_secs(if self.target.is_here() { 10 } else { 30 })
+    }
+
     /// Text for bash, in the same environment; `$TALARIA` is the command line.
     pub(crate) fn shell(&self, script: &str) -> Cli {
         self.command("bash", ["-c", script]).env("TALARIA", TALARIA)

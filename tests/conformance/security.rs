@@ -2,12 +2,13 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
+use rustix::fs::{CWD, RenameFlags};
 use serde_json::Value;
 use talaria_broker::outcome::Status;
 use talaria_broker::socket_rpc::Transport;
 
-use crate::observe::with_mark;
-use crate::rig::Rig;
+use crate::observe::{wait_until, with_mark};
+use crate::rig::{HANG, Rig};
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
@@ -341,24 +342,34 @@ fn a_folder_taken_over_by_another_user_is_not_used(rig: &Rig) {
     let folder = std::path::Path::new(folder.trim());
     let prey = rig.scratch().join("prey");
     std::fs::create_dir(&prey).unwrap();
-    std::os::unix::fs::symlink(&prey, folder).unwrap();
+    let remove = |path: &std::path::Path| std::fs::remove_file(path).or_else(|_| std::fs::remove_dir_all(path));
+    // At once: whoever makes the folder anew does so as soon as the name is free.
+    let put_there = |planted: &std::path::Path| {
+        let rename = |flags| rustix::fs::renameat_with(CWD, planted, CWD, folder, flags).is_ok();
+        assert!(wait_until(HANG, || rename(RenameFlags::EXCHANGE) || rename(RenameFlags::NOREPLACE)));
+        // What was there, if anything.
+        remove(planted).ok();
+    };
+    let link = rig.scratch().join("link");
+    std::os::unix::fs::symlink(&prey, &link).unwrap();
+    put_there(&link);
     let outcome = session.cell("from hermes_tools import terminal\nprint(terminal('echo on')['output'])");
     let planted: Vec<_> = std::fs::read_dir(&prey).unwrap().flatten().collect();
     assert!(planted.is_empty(), "{planted:?} {outcome:#?}");
-    std::fs::remove_file(folder)
-        .or_else(|_| std::fs::remove_dir_all(folder))
-        .unwrap();
     if rustix::process::geteuid().is_root() {
-        std::fs::create_dir(folder).unwrap();
-        std::os::unix::fs::chown(folder, Some(4_000_000), None).unwrap();
-        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let taken = rig.scratch().join("taken");
+        std::fs::create_dir(&taken).unwrap();
+        std::os::unix::fs::chown(&taken, Some(4_000_000), None).unwrap();
+        std::fs::set_permissions(&taken, std::fs::Permissions::from_mode(0o777)).unwrap();
+        put_there(&taken);
         let outcome = session.cell("from hermes_tools import terminal\nprint(terminal('echo on')['output'])");
         let planted: Vec<_> = std::fs::read_dir(folder)
             .map(|entries| entries.flatten().collect())
             .unwrap_or_default();
         assert!(planted.is_empty(), "{planted:?} {outcome:#?}");
-        std::fs::remove_dir_all(folder).ok();
     }
+    // Gone already where another name is used.
+    remove(folder).ok();
     assert_eq!(
         session.ok("from hermes_tools import terminal\nprint(terminal('echo on')['output'])"),
         "on\n\n"

@@ -188,6 +188,31 @@ def test_the_first_allowance(host):
     nothing_is_left(session)
 
 
+@pytest.mark.parametrize("how", ["hung up", "killed"])
+def test_a_start_that_is_given_up_leaves_nothing(host, how):
+    session = host()
+    session.renewing = False
+    session.resume = lambda: None
+    session.begun()
+    session.spool = session.disk()
+    if how == "killed":
+        os.kill(holder(session.folder, 2), signal.SIGKILL)
+    else:
+        session.link.process.stdin.close()
+    session.link.process.wait(10)
+    nothing_is_left(session)
+
+
+def test_the_last_relay_stays_until_nothing_is_left(host):
+    session = busy(host())
+    session.command(b"Z")
+    session.pump(lambda: session.link.ended)
+    assert session.gone == "it was closed"
+    assert not os.path.exists(session.folder) and not os.path.exists(session.spool)
+    assert session.link.process.wait(10) == 0
+    assert not session.processes()
+
+
 def test_a_lease_that_is_renewed_does_not_run_out(host):
     session = busy(host(lease=1.5))
     until = time.monotonic() + 4
@@ -200,7 +225,7 @@ def test_a_lease_that_is_renewed_does_not_run_out(host):
 
 def test_time_in_which_guard_and_supervisor_stood_still_is_not_charged(host):
     session = busy(host(lease=2.0))
-    pids = [holder(session.folder, byte) for byte in (0, 1)]
+    pids = [holder(session.folder, byte) for byte in (0, 1, 2)]
     session.renewing = False
     # As a pause or a suspended machine does it: all of it stands still, and the supervisor is not woken.
     for pid in reversed(pids):
@@ -250,6 +275,25 @@ def test_a_supervisor_that_is_stopped_is_woken(host):
     session.command(b"X", b"2", b"now")
     session.pump(lambda: session.done(2))
     session.end()
+
+
+def test_guard_and_supervisor_are_stopped_and_the_relay_wakes_them(host):
+    session = busy(host())
+    for byte in (1, 0):
+        os.kill(holder(session.folder, byte), signal.SIGSTOP)
+    session.command(b"X", b"2", b"now")
+    session.pump(lambda: session.done(2))
+    session.end()
+
+
+def test_guard_and_supervisor_are_stopped_and_the_broker_goes(host):
+    session = busy(host(lease=1.5))
+    session.renewing = False
+    for byte in (1, 0):
+        os.kill(holder(session.folder, byte), signal.SIGSTOP)
+    session.link.process.stdin.close()
+    session.link.process.wait(10)
+    nothing_is_left(session)
 
 
 def test_a_guard_that_is_stopped_does_not_keep_the_session_alive(host):
@@ -409,7 +453,7 @@ def test_with_the_disk_full_links_are_made_and_sessions_end(small):
     session.refused.clear()
     os.kill(holder(session.folder, 0), signal.SIGKILL)
     session.pump(lambda: session.gone)
-    assert "Killed" in session.gone
+    assert "killed" in session.gone
     wait_until(lambda: not os.path.exists(session.folder))
     session.close()
 

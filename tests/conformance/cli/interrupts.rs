@@ -22,14 +22,14 @@ pub(crate) const CASES: &[Case] = cases![
 
 fn nothing_is_left(rig: &Rig) {
     let mark = rig.scratch().to_str().unwrap();
-    let clean = wait_until(Duration::from_secs(10), || observe::with_mark(mark).is_empty());
+    let clean = wait_until(rig.left_behind(), || observe::with_mark(mark).is_empty());
     assert!(clean, "{:#?}", observe::with_mark(mark));
     let folders = std::fs::read_dir(rig.tmp()).unwrap().count();
     assert_eq!(folders, 0);
 }
 
 fn start(rig: &Rig, code: &str) -> Started {
-    let started = rig.cli(["run", "-c", code, "-c", "open('next', 'w')"]).start();
+    let started = rig.mortal_cli(["run", "-c", code, "-c", "open('next', 'w')"]).start();
     started.wait_for("started");
     started
 }
