@@ -47,9 +47,9 @@ pub(crate) enum Kind {
     Exec,
 }
 
-/// The targets that the suite runs on: those that `TALARIA_TEST_TARGETS` names (`local,exec:`), else this machine.
+/// The targets that the suite runs on: those that `TALARIA_TEST_TARGETS` names, else this machine in both ways (`local,exec:`).
 pub(crate) fn targets() -> impl Iterator<Item = &'static Target> {
-    let named = std::env::var("TALARIA_TEST_TARGETS").unwrap_or_else(|_| "local".to_owned());
+    let named = std::env::var("TALARIA_TEST_TARGETS").unwrap_or_else(|_| "local,exec:".to_owned());
     TARGETS
         .iter()
         .filter(move |target| named.split(',').any(|name| name == target.name))
