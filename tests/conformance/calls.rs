@@ -9,7 +9,7 @@ use talaria_broker::socket_rpc::Transport;
 
 use crate::observe::{wait_until, with_mark};
 use crate::odd_tools::OddTools;
-use crate::rig::{HANG, Rig, TestSession, python_minor};
+use crate::rig::{HANG, Rig, TestSession};
 use crate::tool_host::TestTools;
 use crate::{Case, cases};
 
@@ -189,7 +189,7 @@ print(echo('direct'))
         session.ok("print(asyncio.new_event_loop().run_until_complete(one(7)), asyncio.run(one(8)))"),
         "7 8\n"
     );
-    if python_minor() >= 9 {
+    if rig.python_minor() >= 9 {
         assert_eq!(session.ok("print(await asyncio.to_thread(echo, 9))"), "{'value': 9}\n");
     }
 }

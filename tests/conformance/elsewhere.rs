@@ -18,6 +18,7 @@ pub(crate) const CASES: &[Case] = cases![
     a_polled_directory_does_the_same,
     files_that_a_script_may_not_write_are_an_error,
     nothing_is_left_once_a_session_is_closed,
+    a_relay_that_is_killed_is_another_ones_turn,
 ];
 
 const SECRET: &str = "tr0ub4dor-and-3";
@@ -156,5 +157,16 @@ fn nothing_is_left_once_a_session_is_closed(rig: &Rig) {
         // Of the process that told us of the end nothing is left but its exit.
         let clean = || observe::with_mark(rig.scratch().to_str().unwrap()).is_empty();
         assert!(wait_until(Duration::from_secs(1), clean), "{transport:?}");
+    }
+}
+
+/// In a container the first one is a child of the first process, with which everything would go.
+fn a_relay_that_is_killed_is_another_ones_turn(rig: &Rig) {
+    let session = rig.session();
+    session.ok("kept = 1\nimport os\nfrom hermes_tools import terminal");
+    let kill = "fence = os.path.dirname(os.environ['HERMES_RPC_DIR']) + '/fence'\n\
+                os.kill(int(open(fence).read().split()[2]), 9)\nprint(kept, terminal('echo on')['output'])";
+    for _ in 0..2 {
+        assert_eq!(session.ok(kill), "1 on\n\n");
     }
 }

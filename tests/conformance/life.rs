@@ -9,7 +9,7 @@ use talaria_broker::outcome::{Outcome, Status};
 use talaria_broker::session::Cell;
 
 use crate::observe::{self, is_alive, wait_until};
-use crate::rig::{HANG, Rig, TestSession, runtime};
+use crate::rig::{HANG, PRINT_NAMESPACE, Rig, TestSession, runtime};
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
@@ -41,7 +41,7 @@ kernel = os.getpid(); reaper = parent(kernel); supervisor = parent(reaper); guar
 ";
 
 fn pid(session: &TestSession) -> i32 {
-    session.ok("import os; print(os.getpid())").trim().parse().unwrap()
+    session.process("import os; print(os.getpid())")
 }
 
 fn signal(pid: i32, signal: Signal) {
@@ -213,9 +213,14 @@ fn the_longest_idle_makes_room_and_a_busy_one_never(rig: &Rig) {
 fn what_exceeds_the_limit_goes_once_it_is_idle(rig: &Rig) {
     let broker = broker(1);
     let sessions = [open(&broker, rig), open(&broker, rig), open(&broker, rig)];
-    let wait = "import os, time\nprint(os.getpid(), flush=True)\nopen(f'ran-{os.getpid()}', 'w').close()
-while not os.path.exists('end'): time.sleep(0.01)";
-    let running: Vec<_> = sessions.iter().map(|session| session.start(Cell::new(wait))).collect();
+    let wait = |number| {
+        Cell::new(format!(
+            "import os, time\nprint(os.getpid())\n{PRINT_NAMESPACE}\nopen('ran-{number}', 'w').close()\n\
+             while not os.path.exists('end'): time.sleep(0.01)"
+        ))
+    };
+    let numbered = (0..).zip(&sessions);
+    let running: Vec<_> = numbered.map(|(number, session)| session.start(wait(number))).collect();
     let ran = || {
         let names = std::fs::read_dir(rig.work()).unwrap().flatten();
         names
@@ -226,7 +231,7 @@ while not os.path.exists('end'): time.sleep(0.01)";
     rig.file("end", "");
     let pids: Vec<i32> = running
         .into_iter()
-        .map(|cell| cell.wait().output.trim().parse().unwrap())
+        .map(|cell| observe::number_here(&cell.wait().output))
         .collect();
     let alive = || pids.iter().filter(|pid| is_alive(**pid)).count();
     assert!(wait_until(HANG, || alive() == 1), "{} kernels are left", alive());

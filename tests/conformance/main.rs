@@ -14,6 +14,7 @@ mod calls;
 mod cells;
 mod cli;
 mod command;
+mod containers;
 mod death;
 mod elsewhere;
 mod files;
@@ -108,7 +109,7 @@ fn main() -> ExitCode {
         for (areas, keeps_state) in [(AREAS, true), (of_its_kind, true), (WITHOUT_A_KERNEL, false)] {
             for (area, cases) in areas {
                 for (name, case) in *cases {
-                    let name = format!("{}::{area}::{name}", target.name);
+                    let name = format!("{}::{area}::{name}", target.label);
                     trials.push(Trial::test(name, move || rig::run(target, keeps_state, *case)));
                 }
             }

@@ -40,6 +40,38 @@ fn processes(is_meant: impl Fn(&PathBuf) -> bool) -> Vec<Seen> {
         .collect()
 }
 
+/// The number here of a process that a target calls by a number of its own; `printed` is that number and what
+/// `/proc/self/ns/pid` says there. 0, which is nobody's, where there is no such process any more.
+pub(crate) fn number_here(printed: &str) -> i32 {
+    let mut words = printed.split_whitespace();
+    let (Some(number), Some(namespace)) = (words.next(), words.next()) else {
+        panic!("this is no number and its namespace: {printed:?}");
+    };
+    let is_in = |pid: &str| {
+        std::fs::read_link(format!("/proc/{pid}/ns/pid")).is_ok_and(|link| link.to_str() == Some(namespace))
+    };
+    if is_in("self") {
+        return number.parse().unwrap();
+    }
+    let is_it = |folder: &PathBuf| {
+        let status = std::fs::read_to_string(folder.join("status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        line.and_then(|line| line.split_whitespace().next_back()) == Some(number)
+            && is_in(&folder.file_name().unwrap_or_default().to_string_lossy())
+    };
+    processes(is_it).first().map_or(0, |seen| seen.pid)
+}
+
+/// A path as this process sees it that a process, given by its number here, sees as `path`.
+pub(crate) fn seen_from(pid: i32, path: &str) -> PathBuf {
+    let space = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+    if space(&pid.to_string()) == space("self") {
+        PathBuf::from(path)
+    } else {
+        PathBuf::from(format!("/proc/{pid}/root{path}"))
+    }
+}
+
 /// Whether a process runs (a zombie does not).
 pub(crate) fn is_alive(pid: i32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {

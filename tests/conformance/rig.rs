@@ -18,6 +18,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use crate::command::{Cli, TALARIA};
+use crate::containers;
 use crate::observe::{self, wait_until};
 
 /// The longest that any single wait of a test lasts; it bounds a hang, it says nothing of speed.
@@ -25,6 +26,8 @@ pub(crate) const HANG: Duration = Duration::from_secs(120);
 
 /// A place where sessions run.
 pub(crate) struct Target {
+    /// What its tests are called after, and what chooses it.
+    pub(crate) label: &'static str,
     /// As a user writes it.
     pub(crate) name: &'static str,
     /// How it is reached.
@@ -45,6 +48,8 @@ pub(crate) enum Kind {
     Here,
     /// This machine as if it were another one: everything goes through the directory.
     Exec,
+    /// Containers of an engine on this machine, with an interpreter and programs of their own.
+    Docker,
 }
 
 /// The targets that the suite runs on: those that `TALARIA_TEST_TARGETS` names, else this machine in both ways (`local,exec:`).
@@ -52,20 +57,33 @@ pub(crate) fn targets() -> impl Iterator<Item = &'static Target> {
     let named = std::env::var("TALARIA_TEST_TARGETS").unwrap_or_else(|_| "local,exec:".to_owned());
     TARGETS
         .iter()
-        .filter(move |target| named.split(',').any(|name| name == target.name))
+        .filter(move |target| named.split(',').any(|name| name == target.label))
+        .filter(|target| target.kind != Kind::Docker || containers::are_there())
 }
 
 /// All targets that it can run on.
 const TARGETS: &[Target] = &[
     Target {
+        label: "local",
         name: "local",
         kind: Kind::Here,
     },
     Target {
+        label: "exec:",
         name: "exec:",
         kind: Kind::Exec,
     },
+    Target {
+        label: "docker",
+        name: containers::TARGET,
+        kind: Kind::Docker,
+    },
 ];
+
+fn pairs<'a>(variables: impl IntoIterator<Item = (&'a str, &'a str)>) -> impl Iterator<Item = (String, String)> {
+    let variables = variables.into_iter();
+    variables.map(|(name, value)| (name.to_owned(), value.to_owned()))
+}
 
 /// What one test gets.
 pub(crate) struct Rig {
@@ -107,8 +125,8 @@ pub(crate) fn runtime() -> &'static Runtime {
     })
 }
 
-/// The interpreter of all sessions that do not look for one: `TALARIA_TEST_PYTHON`, else the `python3`
-/// of PATH without whatever shim stands before it.
+/// The interpreter of this machine under test: `TALARIA_TEST_PYTHON`, else the `python3` of PATH without whatever shim
+/// stands before it.
 pub(crate) fn python() -> &'static Path {
     static PYTHON: OnceLock<PathBuf> = OnceLock::new();
     PYTHON.get_or_init(|| {
@@ -123,7 +141,7 @@ pub(crate) fn python() -> &'static Path {
 }
 
 /// Minor version of [`python`].
-pub(crate) fn python_minor() -> u32 {
+fn python_minor() -> u32 {
     static MINOR: OnceLock<u32> = OnceLock::new();
     *MINOR.get_or_init(|| {
         let said = Command::new(python())
@@ -146,6 +164,22 @@ impl Rig {
             keeps_state,
             scratch,
             broker: Broker::new(4),
+        }
+    }
+
+    /// The interpreter of all its sessions that do not look for one.
+    pub(crate) fn python(&self) -> &'static Path {
+        match self.target.kind {
+            Kind::Here | Kind::Exec => python(),
+            Kind::Docker => containers::python(),
+        }
+    }
+
+    /// Minor version of [`Rig::python`].
+    pub(crate) fn python_minor(&self) -> u32 {
+        match self.target.kind {
+            Kind::Here | Kind::Exec => python_minor(),
+            Kind::Docker => containers::python_minor(),
         }
     }
 
@@ -179,8 +213,11 @@ impl Rig {
     }
 
     /// Gives the test's folders to a user that nobody else is. None where that cannot be: the tests do
-    /// not run as root, or the machine has no interpreter for all.
+    /// not run as root, the machine has no interpreter for all, or an engine would not listen to that user.
     pub(crate) fn other_user(&self) -> Option<OtherUser> {
+        if self.target.kind == Kind::Docker {
+            return None;
+        }
         let python = ["/usr/bin/python3", "/usr/local/bin/python3"]
             .into_iter()
             .find(|python| {
@@ -223,7 +260,7 @@ impl Rig {
     /// Options of a session as [`Rig::session`] opens one.
     pub(crate) fn options(&self) -> SessionOptions {
         let mut options = self.options_among([]);
-        options.python = Some(python().to_owned());
+        options.python = Some(self.python().to_owned());
         options.limits.timeout = HANG;
         options.keep_kernel = self.keeps_state;
         options
@@ -241,6 +278,13 @@ impl Rig {
                     ..CommandOptions::default()
                 };
                 let backend = Arc::new(CommandBackend::new(options).unwrap());
+                let mut options = SessionOptions::elsewhere(self.target.name, backend, self.environment([]));
+                options.cwd = Some(self.work());
+                options
+            }
+            Kind::Docker => {
+                let there = containers::variables(self).chain(pairs(more));
+                let backend = Arc::new(containers::backend(self, there.collect()));
                 let mut options = SessionOptions::elsewhere(self.target.name, backend, self.environment([]));
                 options.cwd = Some(self.work());
                 options
@@ -280,9 +324,13 @@ impl Rig {
     }
 
     fn command<S: Into<OsString>>(&self, program: &str, arguments: impl IntoIterator<Item = S>) -> Cli {
-        Cli::new(program, arguments, &self.work(), self.variables())
+        let mut variables = self.variables();
+        if self.target.kind == Kind::Docker {
+            variables.extend(containers::settings(self));
+        }
+        Cli::new(program, arguments, &self.work(), variables)
             .env("TALARIA_TARGET", self.target.name)
-            .env("TALARIA_CODE_EXECUTION_PYTHON", python())
+            .env("TALARIA_CODE_EXECUTION_PYTHON", self.python())
             .env(
                 "TALARIA_CODE_EXECUTION_KERNEL",
                 if self.keeps_state { "on" } else { "off" },
@@ -294,7 +342,7 @@ impl Rig {
         let cli = self.cli(arguments);
         match self.target.kind {
             Kind::Here => cli,
-            Kind::Exec => cli
+            Kind::Exec | Kind::Docker => cli
                 .env("TALARIA_CODE_EXECUTION_LEASE", "3s")
                 .env("TALARIA_CODE_EXECUTION_RECONNECT_TIMEOUT", "1s"),
         }
@@ -325,12 +373,17 @@ impl Rig {
         let clean = wait_until(Duration::from_secs(10), || {
             observe::with_mark(mark).is_empty() && folders().is_empty()
         });
+        let containers = match self.target.kind {
+            Kind::Here | Kind::Exec => Vec::new(),
+            Kind::Docker => containers::take_what_is_left(self),
+        };
         let left = observe::with_mark(mark);
         // They were started by this test, directly or not.
         observe::kill(&left);
         let folders = folders();
         assert!(closed.is_ok(), "the sessions could not be closed");
         assert!(clean, "processes are left: {left:#?}, or folders: {folders:?}");
+        assert!(containers.is_empty(), "containers are left: {containers:?}");
     }
 }
 
@@ -407,11 +460,24 @@ impl TestSession {
         serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{error}: {printed}\n{code}"))
     }
 
+    /// Runs a cell that must succeed and print a process's number as its target counts; its number here.
+    pub(crate) fn process(&self, code: &str) -> i32 {
+        observe::number_here(&self.ok(&format!("{code}\n{PRINT_NAMESPACE}")))
+    }
+
+    /// A path of its target, as this machine sees it.
+    pub(crate) fn as_seen_here(&self, path: &str) -> PathBuf {
+        observe::seen_from(self.process("import os; print(os.getpid())"), path)
+    }
+
     /// Ends it.
     pub(crate) fn close(&self) {
         runtime().block_on(async { tokio::time::timeout(HANG, self.session.close()).await.unwrap() });
     }
 }
+
+/// Ends a cell that prints a process's number: in which namespace that is its number.
+pub(crate) const PRINT_NAMESPACE: &str = "import os; print(os.readlink('/proc/self/ns/pid'))";
 
 /// A cell under way. Dropped, it goes on.
 pub(crate) struct Running(tokio::task::JoinHandle<Outcome>);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use talaria_broker::outcome::{KernelMode, Outcome, Status};
 
-use crate::rig::{Rig, TestSession, python};
+use crate::rig::{Rig, TestSession};
 use crate::tool_host::TestTools;
 use crate::{Case, cases};
 
@@ -62,7 +62,7 @@ fn an_ordinary_user_needs_no_kernel_either(rig: &Rig) {
 fn python_without_kernels(rig: &Rig, instead: &str) -> PathBuf {
     let script = format!(
         "#!/bin/bash\ncase \"$*\" in *CHANNEL*) {instead};; esac\nexec -a \"$0\" {} \"$@\"\n",
-        python().display()
+        rig.python().display()
     );
     let path = rig.file("bin/python3", script);
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -136,7 +136,7 @@ print('error' in echo(8))";
 
 fn sleeper(session: &TestSession) -> i32 {
     let code = "import subprocess\nprint(subprocess.Popen(['sleep', '300'], start_new_session=True).pid)";
-    session.cell(code).output.trim().parse().unwrap()
+    session.process(code)
 }
 
 fn what_a_script_leaves_running_ends_with_it(rig: &Rig) {

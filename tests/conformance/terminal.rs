@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use talaria_broker::session::Cell;
 
-use crate::observe::{is_alive, wait_until, with_mark};
+use crate::observe::{is_alive, number_here, wait_until, with_mark};
 use crate::rig::{HANG, Rig, TestSession};
 use crate::{Case, cases};
 
@@ -220,13 +220,15 @@ fn background_children_do_not_hold_the_call(rig: &Rig) {
 
 fn background_children_end_with_the_session(rig: &Rig) {
     let session = rig.session();
-    let pid: i32 = shown(&session, "sleep 310 & echo $!").trim().parse().unwrap();
+    let printed = shown(&session, "sleep 310 & echo $! $(readlink /proc/self/ns/pid)");
+    let (there, _) = printed.split_once(' ').unwrap();
+    let pid = number_here(&printed);
     let outcome = session.cell_for(0.5, "import time; time.sleep(300)");
     assert_eq!(outcome.exit_code, Some(124));
     assert!(is_alive(pid), "a timeout of a cell ended it");
     runtime_reset(&session);
     assert!(is_alive(pid), "a reset ended it");
-    assert_eq!(shown(&session, &format!("kill -0 {pid} && echo alive")), "alive\n");
+    assert_eq!(shown(&session, &format!("kill -0 {there} && echo alive")), "alive\n");
     session.close();
     assert!(wait_until(HANG, || !is_alive(pid)), "it outlives its session");
 }
@@ -257,7 +259,7 @@ fn a_command_starts_with_nothing_of_ours(rig: &Rig) {
     // Three descriptors and the one of the list itself; no signal blocked, none ignored but those that
     // the C library keeps for itself; usual priority; no variable of the link; a session of its own.
     let command = "ls /proc/self/fd | wc -l; grep -E 'SigBlk|SigIgn' /proc/self/status | tr -d '[:space:]'; echo; nice; env | grep -c -i -E 'talaria|hermes'; \
-                   test $(ps -o sid= -p $$) -eq $$ && echo own; python3 -c 'import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)'";
+                   test $(cut -d' ' -f6 /proc/$$/stat) -eq $$ && echo own; python3 -c 'import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)'";
     let shown = shown(&session, command);
     let lines: Vec<&str> = shown.lines().collect();
     assert_eq!(lines[0], "4", "{shown}");

@@ -156,7 +156,9 @@ pub(crate) async fn run(target: &dyn Target, words: &[&str]) -> Result<Printed, 
 
 /// A first process that does nothing until its input ends; whoever drops it ends the container.
 pub(crate) async fn hold(target: &dyn Target) -> Process {
-    target.spawn(command(&["cat"])).await.unwrap()
+    let mut process = target.spawn(command(&["cat"])).await.unwrap();
+    process.end.detach();
+    process
 }
 
 /// The docker command, on the same engine.

@@ -46,6 +46,7 @@ async fn the_first_command_is_the_first_process_and_later_ones_run_beside_it() {
     let image = rig.image("base");
     let target = rig.open(&image).await;
     let mut first = target.spawn(command(&["sh", "-c", "echo $$; exec cat"])).await.unwrap();
+    first.end.detach();
     first.stdin.write_all(b"hello\n").await.unwrap();
     let mut got = vec![0; 8];
     tokio::time::timeout(LIMIT, first.stdout.read_exact(&mut got))
@@ -228,11 +229,15 @@ async fn a_killed_process_ends() {
     let Some(rig) = rig().await else { return };
     let image = rig.image("base");
     let target = rig.open(&image).await;
-    let mut first = hold(&*target).await;
+    let mut held = hold(&*target).await;
+    held.end.kill();
     let mut later = target.spawn(command(&["cat"])).await.unwrap();
     later.end.kill();
     let end = tokio::time::timeout(LIMIT, later.end.wait()).await.unwrap();
     assert_eq!(end, ProcessEnd::Code(0), "cat ends when its input does");
+    target.close().await.unwrap();
+    let target = rig.open(&image).await;
+    let mut first = target.spawn(command(&["cat"])).await.unwrap();
     first.end.kill();
     let end = tokio::time::timeout(LIMIT, first.end.wait()).await.unwrap();
     assert_eq!(end, ProcessEnd::Code(137));

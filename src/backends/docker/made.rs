@@ -31,6 +31,9 @@ use crate::backends::{
     TargetState,
 };
 
+/// Time in which the first process of a container ends when it is told to.
+const END_LIMIT: Duration = Duration::from_secs(3);
+
 /// Time in which the engine removes a container.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(20);
 
@@ -162,7 +165,12 @@ impl Target for Made {
     async fn close(&self) -> Result<(), BackendError> {
         let mut slot = self.slot.lock().await;
         match std::mem::replace(&mut *slot, Slot::Closed) {
-            Slot::Made(container) => remove(&self.shared, &container.id, &container.name).await,
+            Slot::Made(container) => {
+                if container.is_settled.load(Ordering::Acquire) {
+                    let_end(&self.shared, container.clone()).await;
+                }
+                remove(&self.shared, &container.id, &container.name).await
+            }
             Slot::Empty | Slot::Closed => Ok(()),
         }
     }
@@ -355,6 +363,22 @@ impl ProcessWait for FirstEnd {
         if let Some(kill) = kill {
             kill();
         }
+    }
+}
+
+/// Tells the first process of a container to end, and waits a while until it has: what it made in mounts outlives the
+/// container, and nobody else removes it.
+async fn let_end(shared: &Shared, mut container: Container) {
+    let options = KillContainerOptionsBuilder::default().signal("SIGTERM").build();
+    // It may have ended, or the engine is gone.
+    if shared
+        .engine
+        .docker
+        .kill_container(&container.id, Some(options))
+        .await
+        .is_ok()
+    {
+        let _ = tokio::time::timeout(END_LIMIT, container.end.wait_for(Option::is_some)).await;
     }
 }
 

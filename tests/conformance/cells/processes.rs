@@ -78,7 +78,7 @@ fn a_child_that_holds_stdout_does_not_hold_the_cell(rig: &Rig) {
 
 fn start_child(session: &TestSession) -> i32 {
     let code = "import subprocess\nprint(subprocess.Popen(['sleep', '300'], start_new_session=True).pid)";
-    session.ok(code).trim().parse().unwrap()
+    session.process(code)
 }
 
 fn a_child_of_a_session_ends_with_it(rig: &Rig) {

@@ -221,7 +221,7 @@ fn the_source_of_definitions_is_found(rig: &Rig) {
         printed,
         "def first(a):\n    # a remark\n    return a\n|    def method(self):\n        return 5\n|second = lambda: 'second'\n\n"
     );
-    if crate::rig::python_minor() >= 9 {
+    if rig.python_minor() >= 9 {
         assert!(
             session
                 .ok("print(inspect.getsource(Thing))")

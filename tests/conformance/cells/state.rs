@@ -2,7 +2,7 @@
 
 use talaria_broker::outcome::Status;
 
-use crate::rig::{Rig, python_minor};
+use crate::rig::Rig;
 use crate::tool_host::TestTools;
 use crate::{Case, cases};
 
@@ -40,9 +40,9 @@ fn state_is_kept(rig: &Rig) {
 
 fn the_interpreter_is_the_one_named(rig: &Rig) {
     let outcome = rig.session().cell("import sys; print(sys.version_info[1])");
-    assert_eq!(outcome.output, format!("{}\n", python_minor()));
+    assert_eq!(outcome.output, format!("{}\n", rig.python_minor()));
     let python = outcome.kernel.unwrap().python;
-    assert!(python.contains(&format!(" (3.{}.", python_minor())), "{python}");
+    assert!(python.contains(&format!(" (3.{}.", rig.python_minor())), "{python}");
 }
 
 fn modules_of_the_project_are_found(rig: &Rig) {

@@ -3,7 +3,7 @@
 use talaria_broker::outcome::{Outcome, Status};
 use talaria_broker::session::Cell;
 
-use crate::rig::{Rig, python_minor};
+use crate::rig::Rig;
 use crate::tool_host::TestTools;
 use crate::{Case, cases};
 
@@ -94,7 +94,7 @@ fn chained_exceptions_are_shown_whole(rig: &Rig) {
 }
 
 fn groups_of_exceptions_show_no_frame_of_ours(rig: &Rig) {
-    if python_minor() < 11 {
+    if rig.python_minor() < 11 {
         return;
     }
     let source = "from hermes_tools import _call\nimport asyncio

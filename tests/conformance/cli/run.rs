@@ -1,6 +1,6 @@
 //! `talaria run`: scripts, exit codes, and what goes to which stream.
 
-use crate::rig::Rig;
+use crate::rig::{Kind, Rig};
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
@@ -257,10 +257,16 @@ fn streams_go_where_they_belong(rig: &Rig) {
 }
 
 fn flags_say_how_a_session_is_made(rig: &Rig) {
-    std::fs::create_dir(rig.work().join("sub")).unwrap();
+    let sub = rig.work().join("sub");
+    std::fs::create_dir(&sub).unwrap();
+    // A relative one starts where the target's processes start.
+    let folder = match rig.target.kind {
+        Kind::Here | Kind::Exec => "sub",
+        Kind::Docker => sub.to_str().unwrap(),
+    };
     let code = "import os; print(os.path.basename(os.getcwd()), os.environ.get('A'), os.environ.get('B_TOKEN'))";
     let output = rig
-        .cli(["run", "--cwd", "sub", "--env", "A=1", "--env", "B_TOKEN", "-c", code])
+        .cli(["run", "--cwd", folder, "--env", "A=1", "--env", "B_TOKEN", "-c", code])
         .env("B_TOKEN", "passed")
         .run();
     assert_eq!(output.stdout, "sub 1 passed\n", "{output:?}");

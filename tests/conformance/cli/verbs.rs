@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::rig::{Rig, python};
+use crate::rig::Rig;
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
@@ -21,7 +21,7 @@ fn doctor_says_what_works(rig: &Rig) {
     assert_eq!(output.code(), 0, "{output:?}");
     for said in [
         "target: local",
-        &python().display().to_string(),
+        &rig.python().display().to_string(),
         "unix-socket",
         "SHOP_API_KEY",
         "first cell",

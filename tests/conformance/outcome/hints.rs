@@ -2,7 +2,7 @@
 
 use talaria_broker::session::Cell;
 
-use crate::rig::{Rig, python, python_minor};
+use crate::rig::Rig;
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
@@ -17,9 +17,12 @@ pub(crate) const CASES: &[Case] = cases![
 
 fn hints_name_the_next_step(rig: &Rig) {
     let session = rig.session();
-    let install = format!("terminal(\"{} -m pip install numpy_of_nowhere\")", python().display());
+    let install = format!(
+        "terminal(\"{} -m pip install numpy_of_nowhere\")",
+        rig.python().display()
+    );
     // Older ones do not say of what type it is.
-    let search = if python_minor() < 11 {
+    let search = if rig.python_minor() < 11 {
         "terminal('true')[:1]"
     } else {
         "re.search('a', terminal('true'))"

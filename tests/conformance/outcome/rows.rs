@@ -6,7 +6,7 @@ use serde_json::Value;
 use talaria_broker::outcome::{KernelMode, Outcome, Status};
 use talaria_broker::session::Cell;
 
-use crate::rig::{Rig, python};
+use crate::rig::Rig;
 use crate::tool_host::TestTools;
 use crate::{Case, cases};
 
@@ -85,7 +85,7 @@ fn fields_are_there_always_or_when_they_apply(rig: &Rig) {
     assert_eq!(kernel["reused"], rig.keeps_state);
     assert_eq!(kernel["execution_count"], if rig.keeps_state { 2 } else { 1 });
     let found = kernel["python"].as_str().unwrap();
-    assert!(found.starts_with(&format!("{} (3.", python().display())), "{found}");
+    assert!(found.starts_with(&format!("{} (3.", rig.python().display())), "{found}");
     let refused = json(&session.cell(" "));
     for key in always {
         assert!(refused.get(key).is_some(), "{key}: {refused:#}");
