@@ -2,8 +2,8 @@
 //! it runs; the script calls the agent's tools, the calls come home to the broker, and only what the
 //! script prints goes back to the model. The Python kernel stays alive between calls.
 //!
-//! This crate is the library behind the command line `talaria`. Linux only; the one target so far is
-//! `local`, this machine.
+//! This crate is the library behind the command line `talaria`. Linux only; a session runs on this machine, in a
+//! container, or behind any command that starts programs somewhere.
 //!
 //! # A session with the built-in tools
 //!
@@ -79,7 +79,7 @@
 //! # Where to look
 //!
 //! [`session`] is what a caller uses, [`outcome`] what it gets back, [`tools`] what scripts can call.
-//! Below them: [`kernel`] (a session's supervisor and its kernel), [`link`] and [`socket_rpc`] (how
+//! Below them: [`kernel`] (a session's supervisor and its kernel), [`link`], [`socket_rpc`] and [`file_rpc`] (how
 //! messages travel), [`backends`] (how a process starts on a target). `ARCHITECTURE.md` has the map.
 
 pub mod backends;
