@@ -43,19 +43,12 @@ pub(super) fn backend(
             service,
             index,
         } => {
-            let text = |name: &str| Some(environment.filled(name)?.to_string_lossy().into_owned());
             let folder = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
             let service = ComposeService {
                 project: project.clone(),
                 service: service.clone(),
                 index: *index,
-                sources: ProjectSources {
-                    variable: text("COMPOSE_PROJECT_NAME"),
-                    file: text("COMPOSE_FILE")
-                        .and_then(|files| files.split(':').next().map(str::to_owned))
-                        .map(|file| folder.join(file)),
-                    folder,
-                },
+                sources: ProjectSources::of(environment, folder),
             };
             Arc::new(DockerContainer::new(running(
                 target,
@@ -152,7 +145,7 @@ fn container(
     }
     if is_on("docker_run_as_host_user") {
         let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
-        options.user = Some(format!("{}:{}", user.as_raw(), group.as_raw()));
+        options.host_user = Some((user.as_raw(), group.as_raw()));
     }
     if !is_on("docker_mount_cwd_to_workspace") {
         return Ok(None);

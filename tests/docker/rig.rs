@@ -61,6 +61,10 @@ impl Rig {
         Image { name }
     }
 
+    pub(crate) fn is_podman(&self) -> bool {
+        self.engine.name.starts_with("Podman")
+    }
+
     pub(crate) fn options(&self, image: &Image) -> DockerOptions {
         DockerOptions::new(format!("docker:{}", image.name), &image.name, self.sources.clone())
     }
@@ -74,7 +78,8 @@ impl Rig {
     pub(crate) async fn ours(&self, image: &Image) -> Vec<ours::OurContainer> {
         let all = ours::list(&self.engine).await.unwrap();
         all.into_iter()
-            .filter(|container| container.image == image.name)
+            // Podman shows the registry too.
+            .filter(|container| container.image.ends_with(&image.name))
             .collect()
     }
 

@@ -18,9 +18,22 @@ const SESSION_FOLDER_OPTIONS: &str = "rw,exec,nosuid,nodev,size=256m,mode=1777";
 /// What work on files needs, `apt-get` and `pip` as root included, and no more.
 const CAPABILITIES: [&str; 7] = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID"];
 
+/// How an engine maps the users of a container to those of its machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum UserMap {
+    /// Numbers are the same in both.
+    #[default]
+    Same,
+    /// The engine is a user's own: its user is 0 in a container.
+    Root,
+    /// The same, and the engine can be asked for the user's own number instead.
+    KeepId,
+}
+
 /// The request for a container with `command` as its first process.
 pub(super) fn create_body(
     options: &DockerOptions,
+    users: UserMap,
     command: &Command,
     labels: HashMap<String, String>,
 ) -> ContainerCreateBody {
@@ -42,7 +55,11 @@ pub(super) fn create_body(
             test: Some(vec!["NONE".to_owned()]),
             ..HealthConfig::default()
         }),
-        user: options.user.clone(),
+        user: match (options.host_user, users) {
+            (None, _) => options.user.clone(),
+            (Some(_), UserMap::Root) => Some("0:0".to_owned()),
+            (Some((user, group)), UserMap::Same | UserMap::KeepId) => Some(format!("{user}:{group}")),
+        },
         working_dir: folder.or_else(|| options.folder.clone()),
         env: Some(
             environment
@@ -58,12 +75,12 @@ pub(super) fn create_body(
         // When the connection ends, its first process learns it: one that waits for the bundle must not wait for ever.
         stdin_once: Some(true),
         tty: Some(false),
-        host_config: Some(host_config(options)),
+        host_config: Some(host_config(options, users)),
         ..ContainerCreateBody::default()
     }
 }
 
-fn host_config(options: &DockerOptions) -> HostConfig {
+fn host_config(options: &DockerOptions, users: UserMap) -> HostConfig {
     let memory = options.memory.and_then(|bytes| i64::try_from(bytes).ok());
     let (bound, mounted): (Vec<&Volume>, Vec<&Volume>) =
         options.volumes.iter().partition(|volume| volume.label.is_some());
@@ -91,6 +108,7 @@ fn host_config(options: &DockerOptions) -> HostConfig {
             Network::Off => Some("none".to_owned()),
             Network::Named(name) => Some(name.clone()),
         },
+        userns_mode: (options.host_user.is_some() && users == UserMap::KeepId).then(|| "keep-id".to_owned()),
         tmpfs: Some(HashMap::from([(
             SESSION_FOLDER.to_owned(),
             SESSION_FOLDER_OPTIONS.to_owned(),
@@ -153,7 +171,7 @@ mod tests {
         let mut options = DockerOptions::new("docker:x", "x", EngineSources::default());
         options.cpus = Some(1.5);
         options.environment = BTreeMap::from([("A".into(), "1".into()), ("B".into(), "2".into())]);
-        let body = create_body(&options, &command(), HashMap::new());
+        let body = create_body(&options, UserMap::Same, &command(), HashMap::new());
         assert_eq!(body.entrypoint.unwrap(), ["python3"]);
         assert_eq!(body.cmd.unwrap(), ["-I", "-c", "pass"]);
         assert_eq!(body.env.unwrap(), ["A=of the command", "B=2"]);
@@ -171,12 +189,33 @@ mod tests {
     }
 
     #[test]
+    fn files_in_mounts_belong_to_the_user_by_the_engines_numbers() {
+        let mut options = DockerOptions::new("docker:x", "x", EngineSources::default());
+        options.user = Some("app".to_owned());
+        let users = |options: &DockerOptions, users| {
+            let body = create_body(options, users, &command(), HashMap::new());
+            (body.user, body.host_config.unwrap().userns_mode)
+        };
+        assert_eq!(users(&options, UserMap::KeepId), (Some("app".to_owned()), None));
+        options.host_user = Some((1000, 100));
+        for (map, user, mode) in [
+            (UserMap::Same, "1000:100", None),
+            (UserMap::Root, "0:0", None),
+            (UserMap::KeepId, "1000:100", Some("keep-id")),
+        ] {
+            assert_eq!(users(&options, map), (Some(user.to_owned()), mode.map(str::to_owned)));
+        }
+    }
+
+    #[test]
     fn mounts_fail_without_a_source_and_labels_need_binds() {
         let mut options = DockerOptions::new("docker:x", "x", EngineSources::default());
         options.network = Network::Off;
         let volume = |text| Volume::parse(text, Path::new("/w"), None).unwrap();
         options.volumes = vec![volume("/a:/b:ro"), volume("data:/c"), volume("/d"), volume("/e:/f:Z")];
-        let host = create_body(&options, &command(), HashMap::new()).host_config.unwrap();
+        let host = create_body(&options, UserMap::Same, &command(), HashMap::new())
+            .host_config
+            .unwrap();
         assert_eq!(host.network_mode.as_deref(), Some("none"));
         assert_eq!(host.binds.unwrap(), ["/e:/f:rw,Z"]);
         let mounts = host.mounts.unwrap();

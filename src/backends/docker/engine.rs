@@ -8,6 +8,7 @@ use std::time::Duration;
 use bollard::{API_DEFAULT_VERSION, Docker};
 use serde::Deserialize;
 
+use super::container::UserMap;
 use super::failure;
 use super::tunnel::Tunnel;
 use crate::backends::BackendError;
@@ -64,6 +65,7 @@ pub struct Engine {
     pub name: String,
     /// The newest version of its API that it speaks, for instance `1.41`.
     pub api: String,
+    pub(super) is_podman: bool,
     /// The way to it, which ends with the last who uses it.
     _tunnel: Option<Arc<Tunnel>>,
 }
@@ -249,7 +251,24 @@ impl EngineSources {
             address,
             name,
             api,
+            is_podman,
             _tunnel: tunnel,
+        })
+    }
+}
+
+impl Engine {
+    /// How its containers' users relate to those of its machine.
+    pub(super) async fn user_map(&self, target: &str) -> Result<UserMap, BackendError> {
+        let info = self.docker.info().await;
+        let info = info.map_err(|error| failure::engine_failed(target, &self.address, &error))?;
+        let options = info.security_options.unwrap_or_default();
+        Ok(if !options.iter().any(|option| option.contains("rootless")) {
+            UserMap::Same
+        } else if self.is_podman {
+            UserMap::KeepId
+        } else {
+            UserMap::Root
         })
     }
 }

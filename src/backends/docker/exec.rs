@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bollard::Docker;
+use bollard::errors::Error;
 use bollard::exec::{StartExecOptions, StartExecResults};
 use bollard::models::ExecConfig;
 use tokio::time::Instant;
@@ -11,6 +12,7 @@ use tokio::time::Instant;
 use super::engine::Engine;
 use super::failure::{self, Attempt};
 use super::process::{self, Connection};
+use super::running;
 use crate::backends::{BackendError, Command, Process, ProcessEnd, ProcessWait};
 
 /// How often the engine is asked while the stream is open: it closes it soon after the command's end.
@@ -67,19 +69,19 @@ pub(super) async fn start(
         ),
         ..ExecConfig::default()
     };
-    let docker = &engine.docker;
-    let created = docker.create_exec(container, config).await;
-    let id = created.map_err(|error| attempt.exec_failed(&error))?.id;
-    let started = docker.start_exec(&id, None::<StartExecOptions>).await;
-    let (output, input) = match started.map_err(|error| attempt.exec_failed(&error))? {
-        StartExecResults::Attached { output, input } => (output, input),
-        StartExecResults::Detached => {
-            return Err(BackendError::Command {
-                target: target.to_owned(),
-                program,
-                reason: "the engine gave no stream to it".to_owned(),
-            });
+    let (id, started) = match begin(&engine.docker, container, config).await {
+        Ok(begun) => begun,
+        Err(error) => {
+            let state = running::inspect(engine, container).await;
+            return Err(attempt.exec_failed(&error, state.ok()));
         }
+    };
+    let StartExecResults::Attached { output, input } = started else {
+        return Err(BackendError::Command {
+            target: target.to_owned(),
+            program,
+            reason: "the engine gave no stream to it".to_owned(),
+        });
     };
     let streams = process::carry(input, output);
     Ok(Process {
@@ -87,13 +89,19 @@ pub(super) async fn start(
         stdout: Box::new(streams.stdout),
         stderr: Box::new(streams.stderr),
         end: Box::new(ExecEnd {
-            docker: docker.clone(),
+            docker: engine.docker.clone(),
             id,
             connection: streams.connection,
         }),
         // An engine has no signal for an exec.
         wake: std::sync::Arc::new(|| {}),
     })
+}
+
+async fn begin(docker: &Docker, container: &str, config: ExecConfig) -> Result<(String, StartExecResults), Error> {
+    let id = docker.create_exec(container, config).await?.id;
+    let started = docker.start_exec(&id, None::<StartExecOptions>).await?;
+    Ok((id, started))
 }
 
 struct ExecEnd {

@@ -3,6 +3,7 @@
 use std::io;
 
 use bollard::errors::Error;
+use bollard::models::ContainerState;
 
 use super::engine::{Engine, EngineAddress};
 use crate::backends::BackendError;
@@ -144,43 +145,43 @@ impl Attempt<'_> {
         }
     }
 
-    /// A command could not be started in a container that was there.
-    pub(super) fn exec_failed(&self, error: &Error) -> BackendError {
-        let message = words(error);
+    /// A command could not be started in a container that was there; `state` is what became of that, where it is known:
+    /// `None` within for one that is there no more. It tells more, and the same for all engines, than their words do.
+    pub(super) fn exec_failed(&self, error: &Error, state: Option<Option<ContainerState>>) -> BackendError {
+        if status(error).is_none() {
+            return engine_failed(self.target, &self.engine.address, error);
+        }
         let name = self.container;
-        let target = self.target.to_owned();
-        match status(error) {
-            None => engine_failed(self.target, &self.engine.address, error),
-            Some(404) => BackendError::Gone {
-                target,
-                reason: format!("the container {name} was removed"),
-                advice: "start it again".to_owned(),
-            },
-            Some(409) if message.contains("is paused") => BackendError::Unreachable {
-                target,
-                reason: format!("the container {name} is paused"),
-                advice: format!("let it go on with `docker unpause {name}`"),
-            },
-            Some(409) if message.contains("is restarting") => BackendError::Unreachable {
-                target,
-                reason: format!("the container {name} is restarting"),
-                advice: format!("see why with `docker logs {name}`"),
-            },
-            Some(409) if message.contains("is not running") || message.contains("container state improper") => {
-                BackendError::Gone {
-                    target,
-                    reason: format!("the container {name} does not run"),
-                    advice: format!("start it with `docker start {name}`"),
-                }
+        let gone = |how: &str, advice: String| BackendError::Gone {
+            target: self.target.to_owned(),
+            reason: format!("the container {name} {how}"),
+            advice,
+        };
+        let halted = |how: &str, advice: String| BackendError::Unreachable {
+            target: self.target.to_owned(),
+            reason: format!("the container {name} {how}"),
+            advice,
+        };
+        match state {
+            Some(None) => return gone("was removed", "start it again".to_owned()),
+            Some(Some(state)) if state.paused == Some(true) => {
+                return halted("is paused", format!("let it go on with `docker unpause {name}`"));
             }
-            // Also a 409 that is the runtime's own failure.
-            Some(_) => match missing_program(&message, self.program) {
-                Some(reason) => self.no_program(reason),
-                None => BackendError::Command {
-                    target,
-                    program: self.program.to_owned(),
-                    reason: message,
-                },
+            Some(Some(state)) if state.restarting == Some(true) => {
+                return halted("is restarting", format!("see why with `docker logs {name}`"));
+            }
+            Some(Some(state)) if state.running != Some(true) => {
+                return gone("does not run", format!("start it with `docker start {name}`"));
+            }
+            _ => {}
+        }
+        let message = words(error);
+        match missing_program(&message, self.program) {
+            Some(reason) => self.no_program(reason),
+            None => BackendError::Command {
+                target: self.target.to_owned(),
+                program: self.program.to_owned(),
+                reason: message,
             },
         }
     }

@@ -20,7 +20,7 @@ use futures_util::StreamExt;
 use tokio::sync::{OwnedMutexGuard, watch};
 use tokio::time::Instant;
 
-use super::container::create_body;
+use super::container::{UserMap, create_body};
 use super::engine::Engine;
 use super::exec::{self, ExecOptions};
 use super::failure::{self, Attempt};
@@ -62,10 +62,14 @@ impl Backend for DockerImage {
         progress.phase(Phase::Connect);
         let engine = options.engine.connect(&options.target).await?;
         images::ensure(&engine, &options.target, &options.image, progress).await?;
+        let users = match options.host_user {
+            Some(_) => engine.user_map(&options.target).await?,
+            None => UserMap::default(),
+        };
         let sweeping = engine.clone();
         tokio::spawn(async move { ours::sweep(&sweeping).await });
         Ok(Arc::new(Made {
-            shared: Arc::new(Shared { options, engine }),
+            shared: Arc::new(Shared { options, users, engine }),
             slot: Arc::new(tokio::sync::Mutex::new(Slot::Empty)),
         }))
     }
@@ -79,6 +83,7 @@ struct Made {
 
 struct Shared {
     options: DockerOptions,
+    users: UserMap,
     engine: Engine,
 }
 
@@ -210,7 +215,7 @@ enum Cause {
 
 /// What the engine says of it: what happened before, and what it says only after the end. It remembers for a while.
 async fn cause(docker: &Docker, container: &str) -> Option<Cause> {
-    let wanted = vec!["oom", "kill", "die", "destroy", "remove"];
+    let wanted = vec!["oom", "kill", "stop", "die", "destroy", "remove"];
     let filters = HashMap::from([("container", vec![container]), ("event", wanted)]);
     let options = EventsOptionsBuilder::default().since("0").filters(&filters).build();
     let mut stream = Box::pin(docker.events(Some(options)));
@@ -218,7 +223,7 @@ async fn cause(docker: &Docker, container: &str) -> Option<Cause> {
     while let Ok(Some(Ok(event))) = tokio::time::timeout(patience, stream.next()).await {
         match event.action.as_deref() {
             Some("oom") => return Some(Cause::Memory),
-            Some("kill") => return Some(Cause::Outside),
+            Some("kill" | "stop") => return Some(Cause::Outside),
             // A signal from outside may be told last.
             Some("destroy" | "remove") => patience = LAST_WORDS_LIMIT,
             _ => {}
@@ -229,7 +234,7 @@ async fn cause(docker: &Docker, container: &str) -> Option<Cause> {
 
 /// Makes the container and starts it. Runs to its end whoever waits for it; leaves nothing when it fails.
 async fn make(shared: Arc<Shared>, command: Command, mut slot: OwnedMutexGuard<Slot>) -> Result<Process, BackendError> {
-    let Shared { options, engine } = &*shared;
+    let Shared { options, users, engine } = &*shared;
     let program = command.program.to_string_lossy().into_owned();
     let name = format!("talaria-{}", random_name());
     let attempt = Attempt {
@@ -238,7 +243,7 @@ async fn make(shared: Arc<Shared>, command: Command, mut slot: OwnedMutexGuard<S
         program: &program,
         container: &name,
     };
-    let body = create_body(options, &command, ours::labels(&name, options.lease));
+    let body = create_body(options, *users, &command, ours::labels(&name, options.lease));
     let request = CreateContainerOptionsBuilder::default().name(&name).build();
     let created = engine.docker.create_container(Some(request), body).await;
     let created = created.map_err(|error| attempt.container_failed(&error))?;

@@ -9,7 +9,7 @@
 //! | `memory` | `terminal.container_memory`, by [`parse_memory`] |
 //! | `shm_size` | `terminal.docker_shm_size`, by [`parse_shm_size`] |
 //! | `environment` | `terminal.docker_env`, and of the variables that `terminal.docker_forward_env` names the broker's values |
-//! | `user` | `terminal.docker_run_as_host_user`: `UID:GID` of the broker |
+//! | `host_user` | `terminal.docker_run_as_host_user`: the broker's own user and group |
 //! | `folder` | `terminal.cwd`; `/workspace` where that is mounted; else the image's own |
 //! | `lease` | `code_execution.lease` |
 
@@ -52,6 +52,9 @@ pub struct DockerOptions {
     pub environment: BTreeMap<String, String>,
     /// `USER[:GROUP]`; the image's own when `None`.
     pub user: Option<String>,
+    /// The user and group of this machine that files in mounts shall belong to, whatever the engine makes of numbers.
+    /// Beats `user`.
+    pub host_user: Option<(u32, u32)>,
     /// Where processes start; the image's own when `None`.
     pub folder: Option<String>,
     /// The time after which the container ends by itself when it hears nothing of the broker; a label tells others.
@@ -73,6 +76,7 @@ impl DockerOptions {
             processes: DEFAULT_PROCESSES,
             environment: BTreeMap::new(),
             user: None,
+            host_user: None,
             folder: None,
             lease: Duration::from_secs(15 * 60),
         }
