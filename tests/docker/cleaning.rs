@@ -35,7 +35,10 @@ async fn a_container_that_cannot_be_made_says_why_and_leaves_nothing() {
         ),
         (|options| options.memory = Some(1 << 20), &["emory", "container_memory"]),
         (|options| options.cpus = Some(5_000.0), &["CPUs", "container_cpu"]),
-        (|options| options.folder = Some("relative".into()), &["relative"]),
+        (
+            |options| options.folder = Some("relative".into()),
+            &["absolute path of the container"],
+        ),
     ];
     for (change, words) in bad {
         let mut options = rig.options(&image);

@@ -240,6 +240,8 @@ async fn a_killed_process_ends() {
     let mut first = target.spawn(command(&["cat"])).await.unwrap();
     first.end.kill();
     let end = tokio::time::timeout(LIMIT, first.end.wait()).await.unwrap();
-    assert_eq!(end, ProcessEnd::Code(137));
+    // Podman knows of no code when it removes what it killed.
+    let no_code = rig.is_podman() && end == ProcessEnd::Code(0);
+    assert!(no_code || end == ProcessEnd::Code(137), "{end:?}");
     rig.nothing_is_left(&image).await;
 }

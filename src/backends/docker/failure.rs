@@ -129,6 +129,8 @@ impl Attempt<'_> {
             "unable to find group",
         ]) {
             "the image has no such user; write its number as UID:GID"
+        } else if says(&["working directory", "Cwd must be"]) {
+            "write the working directory as an absolute path of the container"
         } else if says(&["is already in use"]) {
             "try again, or remove what `talaria ls` shows and nobody needs (talaria gc)"
         } else if says(&["No such image", "image not known"]) {
