@@ -28,6 +28,7 @@ RELAY_CODE = (
     "log_reader",
     "requests",
     "blobs",
+    "outbox",
     "relay",
 )
 

@@ -10,7 +10,6 @@ import os
 import select
 import sys
 import time
-from _collections import deque  # type: ignore[import-not-found]
 
 import directory
 import fence
@@ -19,11 +18,12 @@ import notation
 import processes
 from blobs import Blobs
 from log_reader import LogReader
-from requests import Large, Requests, is_call
+from outbox import Outbox
+from requests import Requests, is_call
 
 TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
-    from typing import Any, Callable, Deque, Dict, List, NoReturn, Optional, Union
+    from typing import Any, Callable, Dict, List, NoReturn, Optional
 
     Survey = Callable[[], str]
 
@@ -37,12 +37,8 @@ MISSING = 5.0
 WRITTEN_AGAIN = 10.0
 #: Seconds after which a supervisor and a guard that do not show are dead.
 NOT_BEGUN = 2.0
-#: Seconds that a frame nobody is in a hurry for waits for company: each write wakes the broker.
-COMPANY = 0.005
 #: Seconds in which guard and supervisor must be gone when the session has ended.
 SEEN_OFF = 5.0
-#: Bytes of output that are made ready at a time.
-READY = 1 << 17
 #: The bytes acknowledged at once from which on the supervisor is told: it may have held back output.
 MUCH = 1 << 15
 
@@ -68,7 +64,7 @@ def _serve(path: bytes, owner: bytes, link: int, window: int, survey: Optional[S
     folder: Optional[directory.Directory] = None
     try:
         folder = _find(path)
-        if Relay(folder, owner, link, max(window, 2 * READY), code).run(survey):
+        if Relay(folder, owner, link, window, code).run(survey):
             _see_off(folder)
         status = 0
     except fence.Ended as ended:
@@ -145,22 +141,13 @@ class Relay:
         self._folder = folder
         self._owner = owner
         self._link = link
-        self._window = window
         self._code = code
         self._poll = select.poll()
         self._bell = -1
         self._reader = frames.Reader()
         self._heard = time.monotonic()
         self._due = self._heard + IDLE_LOOK
-        # What is to be said: small frames first, then those that take turns.
-        self._small: Deque[bytes] = deque()
-        self._turns: Deque[Union[Log, Large]] = deque()
-        self._unhurried = bytearray()
-        self._company = 0.0
-        self._out = bytearray()
-        self._blocked = False
-        self._said = 0
-        self._consumed = 0
+        self._box = Outbox(window, self._poll)
         # Known once the broker has said what it has.
         self._have = b""
         self._log: Optional[Log] = None
@@ -171,9 +158,7 @@ class Relay:
         self._stored: Dict[int, bytes] = {}  # commands that were not taken when we looked last
         self._blobs = Blobs(folder)
         self._ring = False
-        # A look: until when something to say is waited for, and whether there was something.
-        self._until: Optional[float] = None
-        self._spoke = False
+        self._until: Optional[float] = None  # of a look: how long something to say is waited for
         self._farewell: Optional[bytes] = None
         self._finished = False
 
@@ -193,22 +178,21 @@ class Relay:
         self._ring_all()
         self._ready(facts)
         self._fill()
-        self._write()
+        self._box.write()
         if facts:
             self._keep_code()
-        while not self._finished or self._out:
+        while not self._finished or self._box:
             self._turn()
         return self._farewell is not None
 
     def _turn(self) -> None:
         self._fill()
-        self._write()
-        if self._finished and not self._out:
+        self._box.write()
+        if self._finished and not self._box:
             return
         now = time.monotonic()
         due = min(self._due, self._heard + SILENCE if self._until is None else self._until)
-        if self._unhurried:
-            due = min(due, self._company)
+        due = min(due, self._box.due() or due)
         for fd, event in self._poll.poll(max(0, int((due - now) * 1000) + 1)):
             if fd == 0:
                 self._hear()
@@ -222,72 +206,16 @@ class Relay:
         if self._until is None and now >= self._heard + SILENCE:
             raise OSError("nothing was heard of the broker for %d s" % SILENCE)
 
-    # --- what is said ------------------------------------------------------------------
-
     def _fill(self) -> None:
-        """Makes frames ready, as far as the window lets us."""
-        exhausted = False
-        if self._unhurried and (self._until is not None or time.monotonic() >= self._company):
-            self._emit(b"")
-        while len(self._out) < READY and not self._finished:
-            room = self._window - (self._said - self._consumed)
-            if self._small:
-                if len(self._small[0]) > room:
-                    exhausted = True
-                    break
-                self._emit(self._small.popleft())
-            elif self._turns:
-                if room < frames.PAYLOAD + 1024:
-                    exhausted = True
-                    break
-                source = self._turns.popleft()
-                frame = source.frame(frames.PAYLOAD)
-                if not source.is_done():
-                    self._turns.append(source)
-                if frame:
-                    self._spoke = True
-                    self._emit(frame)
-                    if len(frame) < frames.PAYLOAD:
-                        self._write()  # before asking whether there is more
-            else:
-                exhausted = True
-                break
-        if exhausted and not self._finished:
-            self._conclude()
-
-    def _conclude(self) -> None:
-        """All was said that could be: a look ends, and a link of a session that has ended."""
-        if self._farewell is not None and not self._turns and not self._small:
-            self._emit(frames.pack(b"G", b"", self._farewell))
+        """Makes frames ready; a look ends when all was said, and a link of a session that has ended."""
+        if self._finished or not self._box.fill():
+            return
+        if self._farewell is not None and self._box.is_empty():
+            self._box.say_last(frames.pack(b"G", b"", self._farewell))
             self._finished = True
-        elif self._until is not None and (self._spoke or time.monotonic() >= self._until):
-            self._emit(frames.pack(b"Z"))
+        elif self._until is not None and (self._box.spoke or time.monotonic() >= self._until):
+            self._box.say_last(frames.pack(b"Z"))
             self._finished = True
-
-    def _emit(self, frame: bytes) -> None:
-        if self._unhurried:
-            frame = bytes(self._unhurried) + frame
-            self._unhurried.clear()
-        self._out += frame
-        self._said += len(frame)
-
-    def _say_soon(self, frame: bytes) -> None:
-        if not self._unhurried:
-            self._company = time.monotonic() + COMPANY
-        self._unhurried += frame
-
-    def _write(self) -> None:
-        try:
-            while self._out:
-                del self._out[: os.write(1, self._out)]
-        except BlockingIOError:
-            pass
-        if bool(self._out) != self._blocked:
-            self._blocked = not self._blocked
-            if self._blocked:
-                self._poll.register(1, select.POLLOUT)
-            else:
-                self._poll.unregister(1)
 
     def _ready(self, facts: str) -> None:
         folder = self._folder
@@ -314,7 +242,7 @@ class Relay:
         data = ready.encode("ascii")
         for at in range(0, len(data), frames.PAYLOAD):
             piece = data[at : at + frames.PAYLOAD]
-            self._small.append(frames.pack(b"R", b"", piece, at, at + len(piece) == len(data)))
+            self._box.say(frames.pack(b"R", b"", piece, at, at + len(piece) == len(data)))
 
     # --- what is heard -----------------------------------------------------------------
 
@@ -328,7 +256,7 @@ class Relay:
             self._poll.unregister(0)
             if self._until is None:
                 self._finished = True
-                self._out.clear()
+                self._box.clear()
             return
         for kind, final, key, payload, offset in self._reader.feed(data):
             handler = _HANDLERS.get(kind)
@@ -368,7 +296,7 @@ class Relay:
                 return
             self._stored[number] = b"" if blob else message
             self._ring = True
-        self._say_soon(frames.pack(b"c", key))
+        self._box.say_soon(frames.pack(b"c", key))
 
     def _put_command(self, number: int, message: bytes, blob: bytes) -> None:
         path, large = self._folder.at(b"in/%d" % number), self._folder.at(b"disk/in_%d" % number)
@@ -387,7 +315,7 @@ class Relay:
     def _blob(self, key: bytes, payload: bytes, offset: int, final: bool) -> None:
         try:
             have, complete = self._persist(lambda: self._blobs.add(key, payload, offset, final))
-            self._small.append(frames.pack(b"b", key, b"", have, complete))
+            self._box.say(frames.pack(b"b", key, b"", have, complete))
         except OSError as error:
             self._blobs.drop(key)
             self._refuse(key, "the body cannot be stored", error)
@@ -406,7 +334,7 @@ class Relay:
             if not self._persist(lambda: self._requests.answer(call, body, blob)) and self._claims_are_open():
                 self._unclaimed.append(call)
             else:
-                self._say_soon(frames.pack(b"q", call))
+                self._box.say_soon(frames.pack(b"q", call))
         except OSError as error:
             self._refuse(call, "the answer cannot be stored", error)
 
@@ -424,20 +352,20 @@ class Relay:
                 self._ring = True
 
     def _widen(self, key: bytes, payload: bytes, offset: int, final: bool) -> None:
-        self._consumed = max(self._consumed, offset)
+        self._box.consumed(offset)
 
     def _renew(self, key: bytes, payload: bytes, offset: int, final: bool) -> None:
         self._folder.set_number(b"lease", offset)
         self._folder.wake_others()
         self._bury_the_dead()
-        self._small.append(frames.pack(b"l", b"", b"", offset))
+        self._box.say(frames.pack(b"l", b"", b"", offset))
 
     def _end_of_look(self, key: bytes, payload: bytes, offset: int, final: bool) -> None:
         self._until = time.monotonic() + offset / 1000
 
     def _refuse(self, key: bytes, what: str, error: OSError) -> None:
         text = "%s in %s: %s" % (what, os.fsdecode(self._folder.path), error.strerror or error)
-        self._small.append(frames.pack(b"E", key, text.encode("utf-8", "backslashreplace")))
+        self._box.say(frames.pack(b"E", key, text.encode("utf-8", "backslashreplace")))
 
     # --- the directory -----------------------------------------------------------------
 
@@ -471,8 +399,8 @@ class Relay:
             self._look()
 
     def _log_grew(self) -> None:
-        if self._log is not None and self._log not in self._turns:
-            self._turns.appendleft(self._log)
+        if self._log is not None:
+            self._box.take_turns(self._log, first=True)
 
     def _request(self, call: bytes) -> None:
         if self._log is not None:
@@ -480,10 +408,10 @@ class Relay:
             if call in self._unclaimed:
                 self._unclaimed.remove(call)
             if frame:
-                self._spoke = True
-                self._small.append(frame)
+                self._box.spoke = True
+                self._box.say(frame)
             elif large is not None:
-                self._turns.append(large)
+                self._box.take_turns(large)
 
     def _look(self) -> None:
         """Looks at everything."""
@@ -503,7 +431,7 @@ class Relay:
                 self._request(call)
         if self._unclaimed and not self._claims_are_open():
             for call in self._unclaimed:
-                self._say_soon(frames.pack(b"q", call))
+                self._box.say_soon(frames.pack(b"q", call))
             self._unclaimed.clear()
         awaited = self._unclaimed or self._requests.open_calls() or self._stored
         behind = self._log is not None and self._log.reader.at > self._acked

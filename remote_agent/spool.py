@@ -95,7 +95,7 @@ class Spool:
                 self._code = directory.read(self._folder.at(b"code"), 1 << 24)
             except directory.Refused:
                 pass
-        if not all(os.path.isdir(self._folder.at(name)) for name in (b"in", b"out", b"rpc")):
+        if not all(os.path.isdir(self._folder.at(name)) for name in (b"in", b"out", b"rpc", b"disk")):
             self._make_again()
         self._look()
 

@@ -83,6 +83,7 @@ const DIRECTORY_MODULES: &[Module] = modules![
     "log_reader",
     "requests",
     "blobs",
+    "outbox",
     "relay",
     "detached",
 ];

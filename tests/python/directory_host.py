@@ -138,6 +138,13 @@ class Link:
     def send(self, kind, key=b"", payload=b"", offset=0, final=True):
         self.out.append(frames.pack(kind, key, payload, offset, final))
 
+    def send_end(self):
+        """Nothing more will be sent."""
+        os.set_blocking(self.process.stdin.fileno(), True)
+        self.process.stdin.write(b"".join(self.out))
+        self.out.clear()
+        self.process.stdin.close()
+
     def turn(self, wait=0.05):
         """What has come: frames."""
         if self.ended:
@@ -264,7 +271,6 @@ class Host:
         self.looking = True
         ended = []
         self.pump(lambda: self.link.ended or ended, on=lambda kind: ended.append(1) if kind == b"Z" else None)
-        self.looking = False
         self.link.close()
         self.partial.clear()
 

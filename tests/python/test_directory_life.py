@@ -381,9 +381,10 @@ def test_an_answer_that_comes_while_its_request_is_gone_is_kept(host):
 
 def test_a_part_that_is_removed_is_made_again(host):
     session = host().ready_kernel()
-    for name in ("rpc", "in", "out"):
+    names = ("rpc", "in", "out", "disk")
+    for name in names:
         os.rename(session.folder + "/" + name, session.folder + "/was-" + name)
-    wait_until(lambda: all(os.path.isdir(session.folder + "/" + name) for name in ("rpc", "in", "out")))
+    wait_until(lambda: all(os.path.isdir(session.folder + "/" + name) for name in names))
     assert session.run(1, CALLS + "print(call('echo', {'a': 1}))") == "{'a': 1}\n"
     session.end()
 

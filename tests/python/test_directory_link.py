@@ -65,22 +65,22 @@ def test_output_and_calls_survive_any_number_of_links(host):
     session = host().ready_kernel()
     rng = random.Random(7)
     source = CALLS + (
-        "import sys, time\nfor i in range(300):\n    assert call('echo', {'i': i}) == {'i': i}\n    print('line', i)\n"
+        "import sys, time\nfor i in range(1500):\n    assert call('echo', {'i': i}) == {'i': i}\n    print('line', i)\n"
     )
     session.cell(1, source, timeout=100)
     cuts = 0
     begun = time.monotonic()
     while not session.done(1):
         assert time.monotonic() < begun + 90
-        until = time.monotonic() + rng.uniform(0.0, 0.15)
+        until = time.monotonic() + rng.uniform(0.0, 0.1)
         session.pump(lambda until=until: session.done(1) or time.monotonic() > until)
         if not session.done(1) and cuts < 15:
             cuts += 1
             session.drop()
             session.relink()
-    assert session.output[1].decode().splitlines() == ["line %d" % i for i in range(300)]
-    assert len(session.dispatched) == 300
-    assert len(set(session.dispatched)) == 300
+    assert session.output[1].decode().splitlines() == ["line %d" % i for i in range(1500)]
+    assert len(session.dispatched) == 1500
+    assert len(set(session.dispatched)) == 1500
     assert session.done(1)[1] == b"done"
     assert cuts > 3
     session.end()
@@ -334,6 +334,9 @@ def test_no_more_is_under_way_than_the_window(host):
 def test_a_relay_whose_broker_is_silent_leaves(host):
     session = host(patches=[("relay", b"SILENCE = 45.0", b"SILENCE = 1.0")]).begun()
     session.renewing = False
+    heard = []
+    session.renew()
+    session.pump(lambda: heard, on=lambda kind: heard.append(1) if kind == b"l" else None)
     session.gone = ""
     session.pump(lambda: session.link.ended)
     assert "nothing was heard of the broker" in session.refused[-1][1]
@@ -358,6 +361,28 @@ def test_one_look_at_a_time(host):
     assert len(session.dispatched) == 3
     session.command(b"Z")
     for _ in range(20):
+        session.look(100)
+        if session.gone:
+            break
+    assert session.gone
+    wait_until(lambda: not os.path.exists(session.folder))
+
+
+def test_the_first_link_may_be_a_look(host, tmp_path):
+    session = Host(tmp_path)
+    session.looking = True
+    session.start()
+    session.resume()
+    session.link.send(b"L", offset=1)
+    session.link.send(b"Z", offset=0)
+    session.link.send_end()
+    ended = []
+    session.pump(lambda: ended, on=lambda kind: ended.append(kind) if kind == b"Z" else None)
+    assert session.link.process.wait(10) == 0
+    assert session.facts["uid"] == os.geteuid()
+    session.close()
+    session.command(b"Z")
+    for _ in range(50):
         session.look(100)
         if session.gone:
             break
