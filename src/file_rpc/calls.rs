@@ -12,7 +12,7 @@ use crate::link::call::too_large;
 
 /// Attempts to store an answer after which an error takes its place.
 const ATTEMPTS: u32 = 3;
-const LOST: &[u8] = br#"{"error": "the call ran once, and its answer was lost on the target; look at what it did before it is made again"}"#;
+pub(super) const LOST: &[u8] = br#"{"error": "the call ran once, and its answer was lost on the target; look at what it did before it is made again"}"#;
 const UNSTORED: &[u8] =
     br#"{"error": "the call ran, but its answer could not be stored on the target; free space there, and look at what it did before it is made again"}"#;
 
@@ -96,8 +96,7 @@ impl Calls {
             .is_some_and(|highest| id.sequence <= *highest);
         match self.open.get_mut(&id) {
             // Its answer is on the way, or will be.
-            Some(Call::Running { .. } | Call::Answered { sent: true, .. }) => {}
-            Some(Call::Answered { .. }) => self.queue(id),
+            Some(Call::Running { .. } | Call::Answered { .. }) => {}
             Some(Call::Receiving(buffer)) => {
                 if frame.offset != buffer.len() as u64 {
                     return;

@@ -66,22 +66,28 @@ impl Purpose {
 
     /// What whoever waits is told when the command could never be stored.
     fn failure(self, why: &str) -> Option<LinkEvent> {
-        let detail = format!("the command could not be stored on the target: {why}; free space there and try again");
+        let detail = format!("it was not run: {why}; free space there and try again");
         match self {
             Self::Start(generation) => Some(LinkEvent::KernelFailed {
                 generation,
                 status: None,
                 detail,
             }),
+            // Its kernel lives, and keeps what it has.
             Self::Cell(cell) => Some(LinkEvent::CellDone(CellDone {
                 cell,
-                why: "unbegun".to_owned(),
+                why: "done".to_owned(),
                 status: None,
-                detail,
+                detail: String::new(),
                 seconds: 0.0,
                 stdout_skipped: (0, Bytes::new()),
                 stderr_skipped: (0, Bytes::new()),
-                result: None::<CellResult>,
+                result: Some(CellResult {
+                    kind: "raised".to_owned(),
+                    code: 1,
+                    error: detail,
+                    ..CellResult::default()
+                }),
             })),
             Self::Job(job) => Some(LinkEvent::JobDone(JobDone {
                 job,
@@ -340,5 +346,129 @@ impl Commands {
     /// Whether something of it waits for its next attempt.
     pub(super) fn is_waiting(&self) -> bool {
         !self.later.is_empty()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
+mod tests {
+    use super::*;
+    use crate::link::{RunCell, RunJob};
+
+    fn cell(number: u64, size: usize) -> LinkCommand {
+        LinkCommand::RunCell(RunCell {
+            cell: number,
+            timeout: 1.0,
+            stdout_cap: 1,
+            stderr_cap: 1,
+            name: String::new(),
+            folder: Vec::new(),
+            arguments: Vec::new(),
+            from_file: false,
+            stub: None,
+            source: vec![b'x'; size],
+            standalone: false,
+        })
+    }
+
+    fn job(number: u64) -> LinkCommand {
+        LinkCommand::RunJob(RunJob {
+            job: number,
+            timeout: 1.0,
+            output_cap: 1,
+            folder: Vec::new(),
+            argv: Vec::new(),
+            environment: Vec::new(),
+            script_path: Vec::new(),
+            script: Vec::new(),
+            state_path: Vec::new(),
+        })
+    }
+
+    /// Numbers and kinds of what is sent now.
+    fn sent(commands: &mut Commands, uploads: &Uploads) -> Vec<(String, u8)> {
+        std::iter::from_fn(|| commands.next_frame(uploads))
+            .map(|frame| (String::from_utf8(frame.key.to_vec()).unwrap(), frame.kind))
+            .collect()
+    }
+
+    #[test]
+    fn jobs_overtake_a_cell_whose_body_is_on_its_way_and_cells_do_not() {
+        let (mut commands, mut uploads) = (Commands::new(), Uploads::new(1 << 20));
+        let stop = LinkCommand::StopCell {
+            cell: 1,
+            at_once: false,
+        };
+        for command in [cell(1, 100_000), stop, job(1), LinkCommand::StopJob(1)] {
+            commands.add(&command, &mut uploads);
+        }
+        let first = sent(&mut commands, &uploads);
+        assert_eq!(first, [("1".to_owned(), b'C'), ("2".to_owned(), b'C')]);
+        while let Some(piece) = uploads.next_piece() {
+            uploads.stored("c-1", piece.offset + piece.payload.len() as u64);
+        }
+        let then = sent(&mut commands, &uploads);
+        assert_eq!(then, [("3".to_owned(), b'D'), ("4".to_owned(), b'C')]);
+    }
+
+    #[test]
+    fn the_end_of_the_session_waits_for_nothing() {
+        let (mut commands, mut uploads) = (Commands::new(), Uploads::new(1 << 20));
+        commands.add(&cell(1, 100_000), &mut uploads);
+        commands.add(&LinkCommand::Close, &mut uploads);
+        assert_eq!(sent(&mut commands, &uploads), [("1".to_owned(), b'C')]);
+        assert!(!uploads.is_pending());
+    }
+
+    #[test]
+    fn what_is_refused_is_tried_again_and_given_up_in_the_end() {
+        let (mut commands, mut uploads) = (Commands::new(), Uploads::new(1 << 20));
+        commands.add(&cell(7, 10), &mut uploads);
+        commands.add(&job(1), &mut uploads);
+        let mut now = Duration::ZERO;
+        assert_eq!(sent(&mut commands, &uploads).len(), 2);
+        for attempt in 1..=ATTEMPTS {
+            let failure = commands.refused(1, "No space left on device", now, &mut uploads);
+            assert!(sent(&mut commands, &uploads).is_empty(), "it is not tried at once");
+            assert!(!commands.retry(now) && commands.is_waiting());
+            now += RETRY;
+            assert!(commands.retry(now));
+            assert_eq!(sent(&mut commands, &uploads), [("1".to_owned(), b'C')]);
+            assert_eq!(failure.is_some(), attempt == ATTEMPTS, "{attempt}");
+            if let Some(LinkEvent::CellDone(done)) = failure {
+                assert_eq!(done.cell, 7);
+                let error = done.result.unwrap().error;
+                assert_eq!(
+                    error,
+                    "it was not run: No space left on device; free space there and try again"
+                );
+            }
+        }
+        // Its number is taken by a command that does nothing, so that those after it are taken.
+        commands.link_down();
+        let frame = commands.next_frame(&uploads).unwrap();
+        assert_eq!(
+            (frame.key.as_ref(), frame.payload),
+            (&b"1"[..], LinkCommand::StopJob(0).encode())
+        );
+        commands.taken(2, &mut uploads);
+        assert!(!commands.is_pending() && !commands.is_waiting());
+    }
+
+    #[test]
+    fn what_was_stored_and_is_gone_is_sent_again() {
+        let (mut commands, mut uploads) = (Commands::new(), Uploads::new(1 << 20));
+        for number in 1..=4 {
+            commands.add(&cell(number, 10), &mut uploads);
+        }
+        assert_eq!(sent(&mut commands, &uploads).len(), 4);
+        for number in 1..=4 {
+            commands.stored(number);
+        }
+        assert!(sent(&mut commands, &uploads).is_empty());
+        // A script removed the directory when two of them had been taken.
+        commands.link_down();
+        commands.found(2, &BTreeSet::from([4]), &mut uploads);
+        assert_eq!(sent(&mut commands, &uploads), [("3".to_owned(), b'C')]);
     }
 }

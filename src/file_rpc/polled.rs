@@ -47,7 +47,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut site: Site, connection: Connect
             state.relinks.count += 1;
             state.relinks.reason.clone_from(&reason);
         }
-        if let Err(error) = wait_for_target(&mut site, &mut attempts, reason).await {
+        if let Err(error) = wait_for_target(&site, &mut attempts, reason).await {
             return shared.end(error);
         }
     }
@@ -74,10 +74,10 @@ async fn next_look(shared: &Shared, idle: Duration) -> Duration {
 }
 
 /// Asks for the target until it can be looked at again.
-async fn wait_for_target(site: &mut Site, attempts: &mut Attempts, mut reason: String) -> Result<(), LinkError> {
+async fn wait_for_target(site: &Site, attempts: &mut Attempts, mut reason: String) -> Result<(), LinkError> {
     let mut is_paused = false;
     loop {
-        if let Some(error) = attempts.give_up(site, &reason) {
+        if let Some(error) = attempts.give_up(&site.name, &reason) {
             return Err(error);
         }
         attempts.pause(!is_paused).await;

@@ -3,25 +3,30 @@
 use std::ffi::OsString;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::time::Instant;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::shared::Writer;
+use super::start::Start;
 use crate::backends::{BackendError, Command, Process, ProcessWait, Target, TargetState};
 use crate::bundle;
 use crate::limits::format_seconds;
 use crate::link::LinkError;
 
+/// The number of the link that makes a session.
+pub(super) const FIRST_LINK: u64 = 1;
 /// The first and the longest pause between two attempts to make a link.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 /// Time between two looks at the clock while something is waited for. More than twice of it has not passed for us:
 /// we were stopped, or asleep.
 pub(super) const TICK: Duration = Duration::from_millis(500);
+/// Time to wait for the end of a process that carries nothing any more.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 /// Links in a row that broke before they brought anything on, from which on that is named as the reason.
 const SHORT_LIVED: u32 = 5;
 /// Time in which a relay that has said that the session is gone must have seen to it that nothing is left.
@@ -44,7 +49,7 @@ impl Connection {
         tokio::spawn(async move {
             let mut lines = BufReader::new(process.stderr).lines();
             while let Ok(Some(line)) = lines.next_line().await {
-                warn!(relay = %line);
+                debug!(relay = %line);
                 *said.lock().unwrap_or_else(PoisonError::into_inner) = line;
             }
         });
@@ -80,7 +85,7 @@ impl Connection {
     /// What became of it, with its last line on stderr.
     pub(super) async fn why(&mut self, what: &str) -> String {
         // What it had to say comes with its end.
-        let _ = tokio::time::timeout(TICK, self.end.wait()).await;
+        let _ = tokio::time::timeout(LAST_WORDS, self.end.wait()).await;
         let line = self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
         if line.trim().is_empty() {
             what.to_owned()
@@ -116,11 +121,38 @@ pub(super) struct Site {
     pub(super) window: u32,
     pub(super) reconnect_timeout: Duration,
     pub(super) lease: Duration,
-    /// What the target called its incarnation when that was asked first.
-    pub(super) incarnation: Option<String>,
+    /// What the target called its incarnation when that was asked first: while the first link stands.
+    incarnation: Arc<OnceLock<String>>,
 }
 
 impl Site {
+    /// The place of a session that is about to begin.
+    pub(super) fn new(start: &Start, python: OsString, owner: String, window: u32) -> Self {
+        Self {
+            target: start.target.clone(),
+            name: start.name.clone(),
+            python,
+            folder: String::new(),
+            owner,
+            link: FIRST_LINK,
+            window,
+            reconnect_timeout: start.reconnect_timeout,
+            lease: start.lease,
+            incarnation: Arc::default(),
+        }
+    }
+
+    /// Asks for the target's incarnation, so that it is noticed when it was started anew.
+    pub(super) fn remember(&self) {
+        let (target, incarnation) = (self.target.clone(), self.incarnation.clone());
+        tokio::spawn(async move {
+            if let TargetState::Running { incarnation: found } = target.state().await {
+                // It may be known by now.
+                let _ = incarnation.set(found);
+            }
+        });
+    }
+
     /// The session has ended.
     pub(super) fn ended(&self, reason: impl Into<String>) -> Lost {
         Lost::Ended(LinkError::Ended {
@@ -130,14 +162,13 @@ impl Site {
     }
 
     /// Looks whether the target is still the one that it was. `None`: it stands still.
-    pub(super) async fn check(&mut self) -> Result<Option<()>, Lost> {
+    pub(super) async fn check(&self) -> Result<Option<()>, Lost> {
         match self.target.state().await {
             TargetState::Gone(how) => Err(self.ended(how)),
             TargetState::Unreachable(why) => Err(Lost::Broken(why)),
             TargetState::Paused => Ok(None),
             TargetState::Running { incarnation } => {
-                let first = self.incarnation.get_or_insert_with(|| incarnation.clone());
-                if *first == incarnation {
+                if *self.incarnation.get_or_init(|| incarnation.clone()) == incarnation {
                     Ok(Some(()))
                 } else {
                     Err(self.ended("it was started anew, and what ran there is gone; run the cell again"))
@@ -229,9 +260,9 @@ impl Attempts {
     }
 
     /// The end of all attempts, when that has come.
-    pub(super) fn give_up(&self, site: &Site, reason: &str) -> Option<LinkError> {
+    pub(super) fn give_up(&self, target: &str, reason: &str) -> Option<LinkError> {
         self.left.is_zero().then(|| LinkError::Lost {
-            target: site.name.clone(),
+            target: target.to_owned(),
             patience: format_seconds(self.whole),
             reason: if self.short_lived >= SHORT_LIVED {
                 format!(
@@ -242,5 +273,48 @@ impl Attempts {
                 reason.to_owned()
             },
         })
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_links_that_bring_something_on_give_new_time() {
+        let mut attempts = Attempts::new(Duration::from_secs(1));
+        assert_eq!(
+            attempts
+                .bounded(Duration::from_millis(20), std::future::pending::<()>())
+                .await,
+            None
+        );
+        let left = attempts.left();
+        assert!(left < Duration::from_secs(1));
+        attempts.lost(false);
+        assert_eq!(attempts.left(), left);
+        attempts.pause(false).await;
+        assert_eq!(attempts.left(), left);
+        attempts.pause(true).await;
+        assert!(attempts.left() < left);
+        attempts.lost(true);
+        assert_eq!(attempts.left(), Duration::from_secs(1));
+        assert_eq!(attempts.bounded(Duration::from_secs(1), async { 7 }).await, Some(7));
+    }
+
+    #[test]
+    fn streams_that_break_at_once_are_named_as_the_reason() {
+        let mut attempts = Attempts::new(Duration::from_secs(60));
+        assert!(attempts.give_up("exec:x", "the relay ended").is_none());
+        attempts.set_left(Duration::ZERO);
+        let said = attempts.give_up("exec:x", "the relay ended").unwrap().to_string();
+        assert!(said.contains("within 60s: the relay ended; the session"), "{said}");
+        for _ in 0..SHORT_LIVED {
+            attempts.lost(false);
+        }
+        let said = attempts.give_up("exec:x", "the relay ended").unwrap().to_string();
+        assert!(said.contains("opened 5 times and broke at once"), "{said}");
+        assert!(said.contains("`transport: polled`"), "{said}");
     }
 }

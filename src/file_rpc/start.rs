@@ -14,7 +14,7 @@ use tracing::debug;
 use super::link::FileLink;
 use super::ready::Ready;
 use super::shared::Shared;
-use super::site::{Connection, Lost, Site};
+use super::site::{Connection, FIRST_LINK, Lost, Site};
 use super::{polled, stream};
 use crate::backends::{BackendError, Command, Target};
 use crate::bundle::{self, DirectoryStart, Interpreters};
@@ -223,7 +223,7 @@ async fn attempt(start: &Start, python: &OsString) -> Result<Attempt, StartError
         session: random_hex()?,
         bases: start.bases.iter().map(bytes_of).collect(),
         owner: owner.clone(),
-        link: 1,
+        link: FIRST_LINK,
         window,
         lease: start.lease,
         first_lease: start.first_lease,
@@ -232,22 +232,12 @@ async fn attempt(start: &Start, python: &OsString) -> Result<Attempt, StartError
         interpreters: start.interpreters,
     });
     let shared = Arc::new(Shared::new(window, random_hex()?.into(), start.handler.clone()));
-    let mut site = Site {
-        target: start.target.clone(),
-        name: start.name.clone(),
-        // An interpreter that does not know its own path is called as it was found.
-        python: match introduction.python.as_str() {
-            "" => python.clone(),
-            known => known.into(),
-        },
-        folder: String::new(),
-        owner,
-        link: 1,
-        window,
-        reconnect_timeout: start.reconnect_timeout,
-        lease: start.lease,
-        incarnation: None,
+    // An interpreter that does not know its own path is called as it was found.
+    let itself = match introduction.python.as_str() {
+        "" => python.clone(),
+        known => known.into(),
     };
+    let mut site = Site::new(start, itself, owner.clone(), window);
     let mut connection = Connection::new(process, buffer);
     let begun = begin(&shared, &site, &mut connection, &bundle, start);
     let ready = match tokio::time::timeout(READY_LIMIT, begun).await {
@@ -268,6 +258,7 @@ async fn attempt(start: &Start, python: &OsString) -> Result<Attempt, StartError
     };
     site.folder.clone_from(&ready.folder);
     connection.settle();
+    site.remember();
     Ok(Attempt::Began(Box::new(Begun {
         connection,
         introduction,

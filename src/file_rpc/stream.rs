@@ -20,6 +20,30 @@ use crate::link::introduction::introduce;
 const BEAT: Duration = Duration::from_secs(5);
 /// Time without a byte after which a link counts as lost.
 const SILENCE: Duration = Duration::from_secs(15);
+
+/// How life is shown and looked for.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// Time between two looks at the clock.
+    tick: Duration,
+    /// Time between two signs of life.
+    beat: Duration,
+    /// Time without a byte after which a link counts as lost.
+    silence: Duration,
+}
+
+impl Pace {
+    /// As a session's lease needs it.
+    fn of(site: &Site) -> Self {
+        let beat = BEAT.min(site.lease / 4);
+        Self {
+            tick: TICK.min(beat),
+            beat,
+            silence: SILENCE,
+        }
+    }
+}
+
 /// Time in which a new link must stand.
 const ATTEMPT: Duration = Duration::from_secs(20);
 /// Time after which what was taken of the log is acknowledged, should nothing else be said before.
@@ -28,10 +52,6 @@ const ACKNOWLEDGE: Duration = Duration::from_millis(20);
 /// Carries the session over one stream after the other until it ends.
 pub(super) async fn run(shared: Arc<Shared>, mut site: Site, mut connection: Connection) {
     let mut attempts = Attempts::new(site.reconnect_timeout);
-    if site.incarnation.is_none() {
-        // Asked while the first link stands, so that a target that was started anew is noticed later.
-        let _ = tokio::time::timeout(ATTEMPT, site.check()).await;
-    }
     loop {
         let reason = match carry(&shared, &site, &mut connection).await {
             Lost::Broken(reason) => reason,
@@ -62,7 +82,7 @@ async fn reconnect(
 ) -> Result<Connection, LinkError> {
     let mut is_paused = false;
     loop {
-        if let Some(error) = attempts.give_up(site, &reason) {
+        if let Some(error) = attempts.give_up(&site.name, &reason) {
             return Err(error);
         }
         attempts.pause(!is_paused).await;
@@ -147,7 +167,7 @@ async fn carry(shared: &Arc<Shared>, site: &Site, connection: &mut Connection) -
     tokio::select! {
         lost = read(shared, site, connection, &heard) => lost,
         () = shared.write() => Lost::Broken("it could not be written to".to_owned()),
-        () = watch(shared, &heard, BEAT.min(site.lease / 4)) => Lost::Broken(format!("nothing was heard for {} s", SILENCE.as_secs())),
+        () = watch(shared, &heard, Pace::of(site)) => Lost::Broken(format!("nothing was heard for {} s", SILENCE.as_secs())),
     }
 }
 
@@ -181,21 +201,63 @@ async fn read(shared: &Arc<Shared>, site: &Site, connection: &mut Connection, he
 }
 
 /// Gives signs of life; returns when none came for too long. Time in which this process did not run does not count.
-async fn watch(shared: &Shared, heard: &AtomicBool, beat: Duration) {
+async fn watch(shared: &Shared, heard: &AtomicBool, pace: Pace) {
     let mut silence = Duration::ZERO;
     let mut beaten = Instant::now();
-    while silence < SILENCE {
+    while silence < pace.silence {
         let began = Instant::now();
-        tokio::time::sleep(TICK.min(beat)).await;
+        tokio::time::sleep(pace.tick).await;
         if heard.swap(false, Ordering::Relaxed) {
             silence = Duration::ZERO;
         } else {
-            silence += began.elapsed().min(2 * TICK);
+            silence += began.elapsed().min(2 * pace.tick);
         }
-        if beaten.elapsed() >= beat {
+        if beaten.elapsed() >= pace.beat {
             beaten = Instant::now();
             shared.beat();
         }
         shared.retry();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::link::{CallHandler, IncomingCall};
+
+    struct Nobody;
+
+    #[async_trait]
+    impl CallHandler for Nobody {
+        async fn handle(&self, _: IncomingCall) -> Value {
+            Value::Null
+        }
+    }
+
+    #[tokio::test]
+    async fn a_link_is_lost_after_silence_and_not_before() {
+        let shared = Shared::new(1 << 20, "token".into(), Arc::new(Nobody));
+        let pace = Pace {
+            tick: Duration::from_millis(10),
+            beat: Duration::from_millis(20),
+            silence: Duration::from_millis(200),
+        };
+        let heard = AtomicBool::new(true);
+        let speaks = async {
+            for _ in 0..100 {
+                heard.store(true, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            () = watch(&shared, &heard, pace) => panic!("something was heard"),
+            () = speaks => {}
+        }
+        let began = Instant::now();
+        watch(&shared, &heard, pace).await;
+        assert!(began.elapsed() >= pace.silence / 2);
     }
 }

@@ -149,3 +149,106 @@ impl Uploads {
         self.queue.iter().any(|upload| !upload.complete)
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    /// A relay that stores pieces as they come.
+    #[derive(Default)]
+    struct Stored(BTreeMap<String, Vec<u8>>);
+
+    impl Stored {
+        fn take(&mut self, piece: &Frame) -> (String, u64) {
+            let id = String::from_utf8(piece.key.to_vec()).unwrap();
+            let body = self.0.entry(id.clone()).or_default();
+            if piece.offset == body.len() as u64 {
+                body.extend_from_slice(&piece.payload);
+            }
+            (id, body.len() as u64)
+        }
+    }
+
+    #[test]
+    fn bodies_take_turns_and_never_more_is_on_its_way_than_allowed() {
+        let mut uploads = Uploads::new(4 * MAX_PAYLOAD);
+        let mut there = Stored::default();
+        uploads.add("one".to_owned(), vec![1; MIB].into());
+        uploads.add("two".to_owned(), vec![2; MIB].into());
+        let pieces: Vec<Frame> = std::iter::from_fn(|| uploads.next_piece()).collect();
+        assert_eq!(pieces.len(), 4);
+        assert_eq!(pieces.iter().filter(|piece| piece.key == "one").count(), 2);
+        let mut under_way: VecDeque<Frame> = pieces.into();
+        while let Some(piece) = under_way.pop_front() {
+            let (id, stored) = there.take(&piece);
+            uploads.stored(&id, stored);
+            under_way.extend(std::iter::from_fn(|| uploads.next_piece()));
+            assert!(under_way.len() <= 4);
+        }
+        assert!(uploads.is_complete("one") && uploads.is_complete("two"));
+        assert!(there.0["one"] == vec![1; MIB] && there.0["two"] == vec![2; MIB]);
+    }
+
+    #[test]
+    fn a_body_begins_again_when_what_was_there_is_gone_in_the_middle() {
+        let mut uploads = Uploads::new(4 * MAX_PAYLOAD);
+        let mut there = Stored::default();
+        let body: Vec<u8> = (0..MIB).map(|at| (at / 1000) as u8).collect();
+        uploads.add("one".to_owned(), body.clone().into());
+        let mut under_way: VecDeque<Frame> = std::iter::from_fn(|| uploads.next_piece()).collect();
+        for round in 0..1000 {
+            let Some(piece) = under_way.pop_front() else { break };
+            if round == 7 {
+                there.0.clear();
+            }
+            let (id, stored) = there.take(&piece);
+            uploads.stored(&id, stored);
+            under_way.extend(std::iter::from_fn(|| uploads.next_piece()));
+        }
+        assert!(uploads.is_complete("one"));
+        assert!(there.0["one"] == body);
+    }
+
+    #[test]
+    fn another_link_goes_on_where_the_target_says() {
+        let mut uploads = Uploads::new(MIB);
+        for id in ["some", "none", "whole", "used"] {
+            uploads.add(id.to_owned(), vec![7; 3 * MAX_PAYLOAD].into());
+        }
+        while let Some(piece) = uploads.next_piece() {
+            let id = String::from_utf8(piece.key.to_vec()).unwrap();
+            let stored = piece.offset + piece.payload.len() as u64;
+            if id == "used" || piece.offset == 0 {
+                uploads.stored(&id, stored);
+            }
+        }
+        // In a look, what is told goes on from what was confirmed.
+        uploads.link_down();
+        let offsets = |uploads: &mut Uploads| -> BTreeSet<(Vec<u8>, u64)> {
+            std::iter::from_fn(|| uploads.next_piece())
+                .map(|piece| (piece.key.to_vec(), piece.offset / MAX_PAYLOAD as u64))
+                .collect()
+        };
+        let again = offsets(&mut uploads);
+        for id in [&b"some"[..], b"none", b"whole"] {
+            assert!(again.contains(&(id.to_vec(), 1)) && !again.contains(&(id.to_vec(), 0)));
+        }
+        let blobs = BTreeMap::from([("some".to_owned(), 2 * MAX_PAYLOAD as u64)]);
+        uploads.found(&blobs, &BTreeSet::from(["whole".to_owned()]));
+        let expected = [
+            (b"none".to_vec(), 0),
+            (b"none".to_vec(), 1),
+            (b"none".to_vec(), 2),
+            (b"some".to_vec(), 2),
+        ];
+        assert_eq!(offsets(&mut uploads), BTreeSet::from(expected));
+        // What is not there though it was whole has been used, unless the target says otherwise.
+        assert!(uploads.is_complete("used") && uploads.is_complete("whole"));
+        uploads.restart("used");
+        assert!(!uploads.is_complete("used"));
+        assert_eq!(offsets(&mut uploads).len(), 3);
+    }
+}

@@ -211,6 +211,19 @@ async fn a_target_that_stands_still_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_is_stopped_holds_up_nothing() {
+    let rig = Rig::new(Transport::Stream).await.kernel().await;
+    // Only later relays have the folder on their command line.
+    rig.target.cut();
+    assert_eq!(rig.run("print('one')").await.0, "one\n");
+    let relays = rig.relays();
+    assert_eq!(relays.len(), 1);
+    rustix::process::kill_process(relays[0], rustix::process::Signal::STOP).unwrap();
+    assert_eq!(rig.run("print('two')").await.0, "two\n");
+    rig.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_link_that_is_dropped_ends_the_session_and_its_calls() {
     let rig = Rig::new(Transport::Stream).await.kernel().await;
     let folder = std::path::PathBuf::from(rig.link.folder());

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use rustix::process::Pid;
 use serde_json::{Value, json};
 use talaria_broker::backends::command::{CommandBackend, CommandOptions};
 use talaria_broker::backends::{
@@ -22,6 +23,9 @@ use tempfile::TempDir;
 
 /// The longest that any wait lasts; it bounds a hang, it says nothing of speed.
 pub(crate) const HANG: Duration = Duration::from_secs(120);
+
+/// The stub has no function for the tools of these tests.
+const CALL: &str = "\n\ndef call(tool, **arguments):\n    return _call(tool, arguments)\n";
 
 type End = Arc<tokio::sync::Mutex<Box<dyn ProcessWait>>>;
 
@@ -244,9 +248,7 @@ impl Rig {
             folder: bytes(facts.cwd()),
             environment,
             session_folder: self.link.folder().into(),
-            stub: stub_source(&[], self.link.token(), CallPath::of(&self.link.variables()))
-                + "\n"
-                + include_str!("caller.py"),
+            stub: stub_source(&[], self.link.token(), CallPath::Directory) + CALL,
             link: own,
         };
         bounded(self.agent.start_kernel(start)).await.unwrap();
@@ -301,6 +303,11 @@ impl Rig {
             .to_string()
     }
 
+    /// Processes that carry the directory, but for the first one.
+    pub(crate) fn relays(&self) -> Vec<Pid> {
+        processes_with(OsStr::new(self.link.folder()), &["cmdline"])
+    }
+
     /// Waits until a session whose link is lost has ended by itself.
     pub(crate) async fn expire(self) {
         let folder = PathBuf::from(self.link.folder());
@@ -312,7 +319,7 @@ impl Rig {
         bounded(self.agent.close()).await;
         let folder = PathBuf::from(self.link.folder());
         wait_until("nothing of the session is left", || {
-            !folder.exists() && processes_with(folder.as_os_str()).is_empty()
+            !folder.exists() && processes_with(folder.as_os_str(), &["cmdline", "environ"]).is_empty()
         })
         .await;
         let left: Vec<OsString> = std::fs::read_dir(self.scratch.path())
@@ -328,20 +335,17 @@ pub(crate) fn bytes(path: PathBuf) -> Vec<u8> {
     path.into_os_string().into_vec()
 }
 
-/// Processes that name the folder on their command line or in their environment.
-fn processes_with(folder: &OsStr) -> Vec<String> {
+/// Processes that name the folder in one of these files of theirs.
+fn processes_with(folder: &OsStr, files: &[&str]) -> Vec<Pid> {
     let names = |path: PathBuf| {
         let found = std::fs::read(path).unwrap_or_default();
         found.windows(folder.len()).any(|part| part == folder.as_bytes())
     };
     std::fs::read_dir("/proc")
         .unwrap()
-        .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
-        .filter(|pid| pid.bytes().all(|byte| byte.is_ascii_digit()))
-        .filter(|pid| {
-            let proc = PathBuf::from("/proc").join(pid);
-            names(proc.join("cmdline")) || names(proc.join("environ"))
-        })
+        .filter_map(|entry| entry.ok()?.file_name().to_string_lossy().parse().ok())
+        .filter(|pid: &i32| files.iter().any(|file| names(format!("/proc/{pid}/{file}").into())))
+        .filter_map(Pid::from_raw)
         .collect()
 }
 
