@@ -82,6 +82,10 @@ class Loop:
         """Queues an event for the broker. False: it was output, and there is no room for it."""
         return self._conduit.send(wire.pack(kind, *fields), kind in OUTPUT)
 
+    def offer(self, kind: bytes, *fields: bytes) -> bool:
+        """The same for an event that another one can stand for: False where there is no room for it."""
+        return self._conduit.send(wire.pack(kind, *fields), True)
+
     def hold(self, held: bool) -> None:
         """Stops reading output while the broker is behind."""
         if held != self._held:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         _TOKEN,
         _after_fork,
         _current_cell,
+        _Failed,
         _fspath,
         _install,
         _Library,
@@ -48,7 +49,10 @@ def _call(name: str, arguments: dict[str, Any]) -> Any:
         problem = _too_much(name, arguments, len(body))
         if problem is not None:
             return {"error": problem}
-    answer = _exchange(library, body)
+    try:
+        answer = _exchange(library, body)
+    except _Failed as failure:
+        return {"error": str(failure)}
     try:
         return library.decode(str(answer, "utf-8"))
     except RecursionError:

@@ -369,6 +369,10 @@ def _library() -> _Library:
     return _LOADED
 
 
+class _Failed(Exception):
+    """The call failed, and the broker is still there: the sentence is its result."""
+
+
 def _pass_on(error: OSError) -> None:
     """Raises again what came out of a signal handler of the script: errors of the system have a number."""
     if error.errno is None:

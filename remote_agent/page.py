@@ -88,11 +88,11 @@ class Counted:
         """Lines that have passed."""
         return self._newlines + (self._last != b"\n")
 
-    def take(self, size: int) -> bytes:
-        """The next bytes of the chunk at hand."""
+    def take(self, size: int, newlines: int = -1) -> bytes:
+        """The next bytes of the chunk at hand; counting their lines takes long, so who knows the number says it."""
         data = self._chunk[self._at : self._at + size]
         if data:
-            self._newlines += data.count(b"\n")
+            self._newlines += data.count(b"\n") if newlines < 0 else newlines
             self.bytes += len(data)
             self._last = data[-1:]
             self._at += len(data)
@@ -134,7 +134,9 @@ class Counted:
 
     def whole_lines(self, count: int) -> bytes:
         """So many lines, or as many of them as lie whole in the chunk at hand; they are not taken yet."""
-        return self._chunk[self._at : self._end_of_lines(count)[0]]
+        few = count < len(self._chunk) - self._at
+        end = self._end_of_lines(count)[0] if few else len(self._chunk)
+        return self._chunk[self._at : self._chunk.rfind(b"\n", self._at, end) + 1]
 
     def _end_of_lines(self, count: int) -> Tuple[int, int]:
         """Where the chunk's next lines end, and how many they are; with the count not reached, its last part too."""
@@ -163,6 +165,7 @@ class Cut:
         self._raw = raw
         self._cap = cap
         self._size = 0
+        self._alone = 0  # lines that are known to need a look each
 
     def at(self) -> bytes:
         """What comes next."""
@@ -170,30 +173,33 @@ class Cut:
 
     def take(self, stream: Counted, limit: int) -> bool:
         """Puts the next lines on the page; False when it is full with them or without them."""
-        return self._take_many(stream, limit) or self._take_line(stream)
+        if not self._alone:
+            self._alone = self._take_many(stream, limit)
+            if not self._alone:
+                return True
+        self._alone -= 1
+        return self._take_line(stream)
 
-    def _take_many(self, stream: Counted, limit: int) -> bool:
-        """Many lines at once where nothing is special about them: they fit, and all is UTF-8."""
+    def _take_many(self, stream: Counted, limit: int) -> int:
+        """Many lines at once, where they surely fit and all is UTF-8. Else how many are to be looked at one by one."""
         lines = stream.whole_lines(limit - self.lines)
-        lines = lines[: lines.rfind(b"\n") + 1]
-        count = lines.count(b"\n")
-        if not count or self._size + len(lines) + (count + 1) * _PREFIX > self._cap:
-            return False
+        rows = lines[:-1].split(b"\n")
+        if not lines or self._size + len(lines) + (len(rows) + 1) * _PREFIX > self._cap:
+            return len(rows)
         try:
             lines.decode()
         except UnicodeDecodeError:
-            return False
-        stream.take(len(lines))
+            return len(rows)
+        stream.take(len(lines), len(rows))
         if self._raw:
             self._put(lines)
         else:
-            rows = lines[:-1].replace(b"\r\n", b"\n").split(b"\n")
-            if rows[-1].endswith(b"\r"):
-                rows[-1] = rows[-1][:-1]
+            if b"\r" in lines:
+                rows = [row[:-1] if row.endswith(b"\r") else row for row in rows]
             numbered = [b"%d|%s" % row for row in enumerate(rows, self._line)]
             self._put((b"\n" if self.lines else b"") + b"\n".join(numbered))
-        self._passed(count)
-        return True
+        self._passed(len(rows))
+        return 0
 
     def _take_line(self, stream: Counted) -> bool:
         prefix = b""

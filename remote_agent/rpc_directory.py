@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from hermes_runtime import _LOCK, _MAX_IDLE, _STATE, _close_fd, _dup, _fstat, _Library, _pass_on
+    from hermes_runtime import _LOCK, _MAX_IDLE, _STATE, _close_fd, _dup, _Failed, _fstat, _Library, _pass_on
 
 
 # --- the directory ----------------------------------------------------------------------
@@ -115,10 +115,6 @@ def _above_stdio(fd: int) -> int:
     for number in low:
         _close_fd(number)
     return fd
-
-
-class _NoDescriptor(Exception):
-    """The answer is there, but cannot be opened."""
 
 
 class _Slot:
@@ -265,7 +261,8 @@ class _Slot:
                 fd = _open(path, _READABLE)
             except OSError as error:
                 _pass_on(error)
-                raise _NoDescriptor(str(error)) from None
+                why = f"the tool ran, but its result cannot be read ({error}): close files, then call it again."
+                raise _Failed(why) from None
         try:
             status = _fstat(fd)
             if status.st_mode & _KIND != _IS_FILE or status.st_uid != self.bell.uid:
@@ -345,9 +342,7 @@ def _exchange(library: _Library, body: bytes) -> bytes:
                 if slot is not None:
                     slot.leave()
                     slot = None
-                problem = _not_sent(library.needed, place, error)
-                if problem:
-                    return _failure(library, problem)
+                _check(library.needed, place, error)
                 looks += 1
                 if looks > _PATIENCE or not isinstance(error, FileNotFoundError):
                     raise ConnectionError(
@@ -356,12 +351,9 @@ def _exchange(library: _Library, body: bytes) -> bytes:
                     ) from None
             library.needed.pause()  # the directory may be on its way back
         answer = slot.wait(body)
-    except BaseException as error:
+    except BaseException:
         if slot is not None:
             slot.leave()
-        if isinstance(error, _NoDescriptor):
-            why = f"the tool ran, but its result cannot be read ({error}): close files, then call it again"
-            return _failure(library, why)
         raise
     if len(_IDLE) < _MAX_IDLE:
         _IDLE.append(slot)
@@ -369,7 +361,7 @@ def _exchange(library: _Library, body: bytes) -> bytes:
         slot.leave()
     if not answer:
         where = f"the tool ran, but there is no room for its result in {place}"
-        return _failure(library, f"{where}: free space there, or ask for less.")
+        raise _Failed(f"{where}: free space there, or ask for less.")
     return answer
 
 
@@ -384,19 +376,17 @@ def _slot(needed: _Needed, place: str) -> _Slot:
         slot.leave()
 
 
-def _not_sent(needed: _Needed, place: str, error: OSError) -> str | None:
+def _check(needed: _Needed, place: str, error: OSError) -> None:
+    """Raises the failure of a call whose request found no room."""
     if error.errno in needed.no_room:
         advice = "free space there"
     elif error.errno in needed.no_descriptor:
         advice = "close files that are no longer needed"
     else:
-        return None
-    return f"the call was not sent and did not run, for nothing can be written in {place} ({error}): {advice}."
-
-
-def _failure(library: _Library, sentence: str) -> bytes:
-    failure: str = library.encode({"error": sentence})
-    return failure.encode()
+        return
+    raise _Failed(
+        f"the call was not sent and did not run, for nothing can be written in {place} ({error}): {advice}."
+    ) from None
 
 
 def _close_all() -> None:

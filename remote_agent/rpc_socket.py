@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from hermes_runtime import _MAX_IDLE, _STATE, _close_fd, _dup, _fstat, _Library, _pass_on
+    from hermes_runtime import _MAX_IDLE, _STATE, _close_fd, _dup, _Failed, _fstat, _Library, _pass_on
 
 
 # --- connections ------------------------------------------------------------------------
@@ -126,7 +126,12 @@ def _dial(socket: Any) -> Any:
         return sock
     except (OSError, ValueError, OverflowError) as error:
         if isinstance(error, OSError):
+            import errno
+
             _pass_on(error)
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                why = f"the call was not sent and did not run ({error}): close files that are no longer needed."
+                raise _Failed(why) from None
         raise ConnectionError(
             f"hermes_tools cannot reach the broker at {address}: {error}. "
             "It has ended or closed this session; run the script again in a new one."

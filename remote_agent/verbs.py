@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 else:
     import _socket as socket
 
-
+#: Bytes of a result above which it has to find room on its way; what is smaller always does.
+LARGE = 1 << 15
+NO_ROOM = b"the result has no room on its way from the target: free space there, or read less at once (limit)"
 KILLED = b"the process that reads and writes files was killed; whether this was done is not known: try it again"
 
 
@@ -54,7 +56,10 @@ class Verbs:
     def _answered(self, fields: List[bytes]) -> None:
         if fields[0] in self._under_way:
             self._under_way.remove(fields[0])
-            self._loop.send(b"v", *fields)
+            if sum(map(len, fields)) <= LARGE:
+                self._loop.send(b"v", *fields)
+            elif not self._loop.offer(b"v", *fields):
+                self._loop.send(b"v", fields[0], b"error", NO_ROOM)
 
     def _lost(self, worker: _Worker) -> None:
         """The worker has ended, or is no longer to be spoken to: the next verb gets another one."""

@@ -142,6 +142,27 @@ def test_descriptors_closed_or_reused_by_the_script(rig: Rig) -> None:
     assert out.splitlines() == ["{'value': 2}", "{'value': 3}", "0"]
 
 
+def test_a_call_without_descriptors_is_a_failure(rig: Rig) -> None:
+    out = rig.run(
+        """
+        import os, resource
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        h._library()
+        taken = []
+        try:
+            while True: taken.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError:
+            pass
+        print(echo(1)["error"])
+        os.close(taken.pop()); os.close(taken.pop()); os.close(taken.pop())
+        print(echo(2)["arguments"])
+        """
+    ).splitlines()
+    assert "did not run" in out[0] and "Too many open files" in out[0] and "close files" in out[0]
+    assert out[1] == "{'value': 2}"
+    assert len(rig.broker.requests) == 1
+
+
 def test_an_interrupted_call_leaves_no_stale_answer(rig: Rig) -> None:
     out = rig.run(
         """
@@ -172,15 +193,16 @@ def test_what_a_signal_handler_raises_comes_through(rig: Rig) -> None:
             fired += 1
             raise Late
         signal.signal(signal.SIGALRM, late)
+        def call():
+            for number in range(20):
+                assert echo(number)["arguments"]["value"] == number
         for _ in range(400):
             try:
-                signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0001, 0.003))
-                for number in range(20):
-                    assert echo(number)["arguments"]["value"] == number
-            except Late:
-                caught += 1
-            try:
-                signal.setitimer(signal.ITIMER_REAL, 0)
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0001, 0.003))
+                    call()
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
             except Late:
                 caught += 1
         print(fired > 100, fired - caught)

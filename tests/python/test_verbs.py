@@ -20,6 +20,11 @@ class Loop(event_loop.Loop):
     def send(self, kind, *fields):
         done[fields[0]] = (fields[1], fields[2:])
 
+    def offer(self, kind, *fields):
+        if has_room:
+            self.send(kind, *fields)
+        return has_room
+
 def turn():
     loop.turn(0.1)
     processes.reap(wake=[tree.pid for tree in v.trees()])
@@ -50,6 +55,7 @@ def perform(verb, folder, home, arguments):
     return [b"%d" % os.getpid(), *arguments]
 
 done = {}
+has_room = True
 workspace.perform = perform
 processes.become_subreaper()
 loop = Loop(None)
@@ -165,6 +171,18 @@ def test_a_result_of_the_largest_size_passes():
         + END
     )
     assert out == [str(64 << 20), "b'ok'"]
+
+
+def test_a_result_without_room_is_an_error():
+    out = run(
+        """
+        has_room = False
+        run(b"1", b"x" * 100_000); run(b"2", b"y" * 10_000)
+        print(wait(b"2")[0], *wait(b"1")[1])
+        """
+        + END
+    )
+    assert out[0] == "b'ok'" and "no room" in " ".join(out[1:])
 
 
 class Text:
