@@ -1,0 +1,198 @@
+//! The way between broker and cell breaks, stalls and stands still; the cell does not notice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use talaria_broker::bundle;
+use talaria_broker::config::Transport;
+use talaria_broker::session::SessionOptions;
+
+use crate::rig::{Notes, Rig, docker, folders, relay, signal, succeeded, succeeds, the_one, wait};
+
+/// Prints numbered lines and makes numbered calls, side by side, for a few seconds.
+const BUSY: &str = r#"
+import time
+from concurrent.futures import ThreadPoolExecutor
+from hermes_tools import note
+def call(n):
+    time.sleep(0.02)
+    answer = note(n)
+    assert answer == {"value": n}, answer
+with ThreadPoolExecutor(4) as pool:
+    answers = [pool.submit(call, n) for n in range(400)]
+    for n in range(4000):
+        print("line", n)
+        if n % 100 == 0: time.sleep(0.1)
+    for answer in answers: answer.result()
+"#;
+
+fn busy_output() -> String {
+    (0..4000).map(|n| format!("line {n}\n")).collect()
+}
+
+fn noting(options: &mut SessionOptions) -> Arc<Notes> {
+    let notes = Notes::new();
+    options.host = notes.clone();
+    options.limits.max_stdout_bytes = 1 << 20;
+    notes
+}
+
+/// Runs [`BUSY`] while something is done to its container again and again, and sees that it shows nowhere.
+fn nothing_shows(
+    options: &mut SessionOptions,
+    rig: &Rig,
+    container: Option<&str>,
+    image: &str,
+    mut harm: impl FnMut(&str) -> bool,
+) {
+    let notes = noting(options);
+    let session = rig.open(options.clone());
+    session.ok("kept = 'kept'");
+    let container = container.map_or_else(|| the_one(image), str::to_owned);
+    let running = session.start(talaria_broker::session::Cell::new(BUSY));
+    let mut harmed = 0;
+    // What harms as fast as links are made leaves no time for the cell, on a machine that does much else.
+    while !running.has_ended() && harmed < 8 {
+        let mut random = [0];
+        getrandom::fill(&mut random).unwrap();
+        std::thread::sleep(Duration::from_millis(100 + 2 * u64::from(random[0])));
+        harmed += u32::from(!running.has_ended() && harm(&container));
+    }
+    let outcome = running.wait();
+    assert_eq!(outcome.tool_calls_made, 400, "{:?}", outcome.error);
+    let output = succeeded(outcome);
+    assert!(
+        output == busy_output(),
+        "{} bytes of {}",
+        output.len(),
+        busy_output().len()
+    );
+    assert_eq!(notes.numbers(), (0..400).collect::<Vec<_>>());
+    assert!(harmed >= 3, "harmed {harmed} times only");
+    assert_eq!(session.ok("print(kept)"), "kept\n");
+    rig.close();
+}
+
+fn kill_the_relay(container: &str) -> bool {
+    relay(container).is_some_and(|relay| signal(relay.pid, "KILL"))
+}
+
+#[test]
+fn relays_that_are_killed_show_nowhere() {
+    let Some(rig) = Rig::new() else { return };
+    let (mut options, image) = rig.ours("base");
+    nothing_shows(&mut options, &rig, None, &image, kill_the_relay);
+}
+
+#[test]
+fn relays_that_are_killed_in_a_container_of_the_users_show_nowhere() {
+    let Some(rig) = Rig::new() else { return };
+    let (mut options, name) = rig.running("base", &[]);
+    nothing_shows(&mut options, &rig, Some(&name), "", kill_the_relay);
+}
+
+#[test]
+fn polled_looks_that_are_killed_show_nowhere() {
+    let Some(rig) = Rig::new() else { return };
+    let (mut options, image) = rig.ours("base");
+    options.transport = Transport::Polled;
+    nothing_shows(&mut options, &rig, None, &image, kill_the_relay);
+}
+
+#[test]
+fn a_container_that_is_paused_goes_on() {
+    let Some(rig) = Rig::new() else { return };
+    let (mut options, image) = rig.ours("base");
+    nothing_shows(&mut options, &rig, None, &image, |container| {
+        let is_paused = pause(container);
+        std::thread::sleep(Duration::from_millis(700));
+        is_paused && succeeds(&["unpause", container])
+    });
+}
+
+/// Pauses a container. Some engines do not always freeze one that is busy, and say so.
+fn pause(container: &str) -> bool {
+    (0..10).any(|_| succeeds(&["pause", container]))
+}
+
+/// Longer than the heartbeat allows and than the link is tried: the time of a pause is nobody's.
+#[test]
+fn a_long_pause_is_charged_to_nobody() {
+    let Some(rig) = Rig::new() else { return };
+    let (mut options, image) = rig.ours("base");
+    options.reconnect_timeout = Duration::from_secs(5);
+    options.lease = Duration::from_secs(10);
+    let session = rig.open(options);
+    session.ok("import time\nkept = 1");
+    let container = the_one(&image);
+    let running = session.start(talaria_broker::session::Cell::new(
+        "print('begun', flush=True)\ntime.sleep(2)\nprint('ended', kept)",
+    ));
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(pause(&container));
+    std::thread::sleep(Duration::from_secs(25));
+    assert!(!running.has_ended());
+    docker(&["unpause", &container]);
+    assert_eq!(succeeded(running.wait()), "begun\nended 1\n");
+    rig.close();
+}
+
+/// A relay that hangs is noticed by its silence, and the next one ends it.
+#[test]
+fn a_relay_that_hangs_is_replaced() {
+    let Some(rig) = Rig::new() else { return };
+    let (mut options, image) = rig.ours("base");
+    let notes = noting(&mut options);
+    let session = rig.open(options);
+    session.ok("from hermes_tools import note");
+    let container = the_one(&image);
+    let first = relay(&container).unwrap();
+    assert!(signal(first.pid, "STOP"));
+    assert_eq!(session.ok("print(note(1))"), "{'value': 1}\n");
+    assert_eq!(notes.numbers(), [1]);
+    assert_ne!(relay(&container).unwrap().inner, first.inner);
+    rig.close();
+}
+
+/// Two relays at once: one that comes late goes away; one of another owner takes over, and the broker comes back.
+#[test]
+fn of_two_relays_one_goes() {
+    let Some(rig) = Rig::new() else { return };
+    let (mut options, image) = rig.ours("base");
+    let notes = noting(&mut options);
+    let session = rig.open(options);
+    session.ok("from hermes_tools import note");
+    let container = the_one(&image);
+    let outside = folders(&container).remove(0);
+    let folder = format!("/run/talaria/{}", outside.file_name().unwrap().to_string_lossy());
+    let fence = std::fs::read_to_string(outside.join("fence")).unwrap();
+    let owner = fence.split_whitespace().next().unwrap().to_owned();
+    let rival = |owner: &str, link: u64| {
+        let arguments = bundle::arguments_of_link(&folder, owner, link, 1 << 16);
+        let mut command = std::process::Command::new("docker");
+        command.args(["exec", "-i", &container, "python3"]).args(arguments);
+        command
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let before = relay(&container).unwrap();
+    let said = rival(&owner, 1).wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(text.contains("TFE"), "it must refuse: {text}");
+    assert_eq!(relay(&container).unwrap().inner, before.inner);
+
+    let other = rival("another-owner", 9);
+    wait("the rival to be ended", || {
+        relay(&container).is_some_and(|now| now.inner != before.inner)
+    });
+    for n in 0..20 {
+        assert_eq!(session.ok(&format!("print(note({n}))")), format!("{{'value': {n}}}\n"));
+    }
+    assert_eq!(notes.numbers(), (0..20).collect::<Vec<_>>());
+    let mut other = other;
+    drop(other.stdin.take());
+    other.kill().unwrap();
+    other.wait().unwrap();
+    rig.close();
+}

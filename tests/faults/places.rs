@@ -1,0 +1,116 @@
+//! Containers as they are: other users, no home, little to write in, little to run.
+
+use talaria_broker::outcome::Status;
+use talaria_broker::session::SessionOptions;
+
+use crate::rig::{Rig, ours};
+
+/// The core of the contract, in a few cells.
+fn works(rig: &Rig, options: SessionOptions) {
+    let session = rig.open(options);
+    let what = session.cell("import os\nkept = 1\nfrom hermes_tools import terminal, write_file, read_file\nprint(terminal('echo on')['output'], end='')");
+    assert_eq!(
+        (what.status, what.output.as_str()),
+        (Status::Success, "on\n"),
+        "{what:#?}"
+    );
+    assert_eq!(what.notice, None, "{what:#?}");
+    let files = "import tempfile\nwhere = '/dev/shm/talaria-test-file'\nprint(write_file(where, 'text').get('error'), read_file(where, raw=True)['content'], kept)\nos.unlink(where)";
+    assert_eq!(session.ok(files), "None text 1\n");
+    let large = "print(len(terminal('head -c 3000000 /dev/zero | tr \"\\\\0\" x')['output']))";
+    let large = session.ok(large);
+    assert!(large.trim().parse::<u64>().unwrap() > 1000, "{large}");
+    rig.close();
+}
+
+macro_rules! images {
+    ($($test:ident: $variant:literal),* $(,)?) => { $(
+        #[test]
+        fn $test() {
+            let Some(rig) = Rig::new() else { return };
+            let (options, _) = rig.ours($variant);
+            works(&rig, options);
+        }
+    )* };
+}
+
+images! {
+    an_image_of_an_ordinary_user: "user",
+    a_user_that_no_passwd_knows: "stranger",
+    no_home: "homeless",
+    an_entry_point_that_takes_all: "entrypoint",
+    no_command_of_the_image_s: "base",
+}
+
+macro_rules! containers {
+    ($($test:ident: $variant:literal $options:expr),* $(,)?) => { $(
+        #[test]
+        fn $test() {
+            let Some(rig) = Rig::new() else { return };
+            let (options, _) = rig.running($variant, &$options);
+            works(&rig, options);
+        }
+    )* };
+}
+
+containers! {
+    a_temporary_folder_that_is_read_only: "base" ["--tmpfs", "/tmp:ro"],
+    a_temporary_folder_that_runs_nothing: "base" ["--tmpfs", "/tmp:rw,noexec,nosuid,nodev"],
+    a_root_that_is_read_only: "base" ["--read-only"],
+    a_root_that_is_read_only_for_a_stranger: "stranger" ["--read-only", "--tmpfs", "/tmp"],
+    a_container_of_an_ordinary_user: "user" [],
+    a_container_of_a_stranger: "stranger" ["-e", "HOME=/nonexistent"],
+}
+
+#[test]
+fn nothing_but_python_and_a_shell() {
+    let Some(rig) = Rig::new() else { return };
+    let (options, _) = rig.ours("bare");
+    let session = rig.open(options);
+    let code = "kept = 1\nfrom hermes_tools import terminal, write_file, read_file\nprint(terminal('echo on')['output'], end='')";
+    assert_eq!(session.ok(code), "on\n");
+    let code = "print(write_file('/tmp/a.txt', 'text\\n').get('error'), read_file('/tmp/a.txt', raw=True)['content'], kept, end='')";
+    assert_eq!(session.ok(code), "None text\n 1");
+    rig.close();
+}
+
+/// Refused with a reason, and nothing is left.
+#[test]
+fn no_python_or_an_old_one_is_said() {
+    let Some(rig) = Rig::new() else { return };
+    for (variant, words) in [("nopython", "Python"), ("oldpython", "3.6")] {
+        let (options, image) = rig.ours(variant);
+        let session = rig.open(options);
+        let outcome = session.cell("print(1)");
+        assert_eq!(
+            (outcome.status, outcome.exit_code),
+            (Status::Error, None),
+            "{outcome:#?}"
+        );
+        assert_eq!(outcome.kernel, None, "{outcome:#?}");
+        let error = outcome.error.unwrap();
+        assert!(error.contains(words) && error.contains("3.8"), "{error}");
+        crate::rig::wait("nothing to be left", || ours(&image).is_empty());
+        let (options, _) = rig.running(variant, &[]);
+        let outcome = rig.open(options).cell("print(1)");
+        let error = outcome.error.unwrap();
+        assert!(error.contains(words) && error.contains("3.8"), "{error}");
+    }
+    rig.close();
+}
+
+/// The image's credentials are not the cell's; commands have them, for they are the target's own.
+#[test]
+fn credentials_of_an_image_are_not_the_cells() {
+    let Some(rig) = Rig::new() else { return };
+    let (options, _) = rig.ours("secrets");
+    let session = rig.open(options);
+    let code = "import os\nfrom hermes_tools import terminal\nprint(*[os.environ.get(n) for n in ('API_KEY', 'POSTGRES_PASSWORD', 'PLAIN')])\nprint(len(terminal('printf %s \"$API_KEY\"')['output'].strip()))";
+    assert_eq!(session.ok(code), "None None visible\n27\n");
+    assert!(
+        !session
+            .ok("print(terminal('echo $API_KEY')['output'])")
+            .contains("k3y-of-the-image")
+    );
+    rig.close();
+}
