@@ -14,8 +14,8 @@ pub const MARKER: &str = "talaria-agent ";
 /// Python 2.7, which only reports its version. No quote of the shell's and no newline: every login
 /// shell passes it on.
 const ONE_LINE: &str = concat!(
-    r#"import sys,os;os.write(1,("talaria"+"-agent %d.%d.%d %s\n"%(sys.version_info[:3]+(sys.executable,))).encode("utf-8"));"#,
-    r#"sys.version_info<(3,8) and sys.exit(0);"#,
+    r#"import sys,os,select;os.write(1,("talaria"+"-agent %d.%d.%d %s\n"%(sys.version_info[:3]+(sys.executable,))).encode("utf-8"));"#,
+    r#"sys.version_info<(3,8) and sys.exit(0);select.select([0],[],[],99)[0] or sys.exit(0);"#,
     r#"r=lambda n,b=b"":b if len(b)>=n else r(n,b+os.read(0,n-len(b)));exec(r(int(r(8))))"#,
 );
 

@@ -109,6 +109,7 @@ impl Target for CommandBackend {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             is_here: false,
+            ends_with_session: false,
             has_streams: true,
             window: WINDOW,
         }

@@ -26,6 +26,7 @@ impl Target for Local {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             is_here: true,
+            ends_with_session: false,
             has_streams: true,
             window: u32::MAX,
         }

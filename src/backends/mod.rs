@@ -126,6 +126,8 @@ pub type Wake = Arc<dyn Fn() + Send + Sync>;
 pub struct Capabilities {
     /// Its processes, files and sockets are this machine's and this user's.
     pub is_here: bool,
+    /// It is made for one session: it ends when the first process does, and another session needs another target.
+    pub ends_with_session: bool,
     /// A process may live long, with its standard streams open.
     pub has_streams: bool,
     /// Bytes of a process's output that may wait unread without harm to anybody else there.

@@ -201,7 +201,15 @@ impl Inner {
         prepared: &mut Prepared,
     ) -> Result<Live, SessionError> {
         let was_used = state.place.is_some();
-        let opened = elsewhere::open(&self.options, target, folder, self.gate.clone()).await;
+        let opened = if was_used && target.capabilities().ends_with_session {
+            Err(SessionError::Backend(BackendError::Gone {
+                target: self.options.target.clone(),
+                reason: "it ended with what ran there".to_owned(),
+                advice: "run the cell again".to_owned(),
+            }))
+        } else {
+            elsewhere::open(&self.options, target, folder, self.gate.clone()).await
+        };
         let (live, place) = match opened {
             Err(SessionError::Backend(BackendError::Gone { reason, .. })) if was_used => {
                 self.leave(state).await;

@@ -1,13 +1,15 @@
 //! The way between broker and cell breaks, stalls and stands still; the cell does not notice.
 
+use std::io::Read;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use talaria_broker::bundle;
 use talaria_broker::config::Transport;
 use talaria_broker::session::SessionOptions;
 
-use crate::rig::{Notes, Rig, docker, folders, relay, signal, succeeded, succeeds, the_one, wait};
+use crate::rig::{Notes, Rig, docker, first_process, folders, relay, signal, succeeded, succeeds, the_one, wait};
 
 /// Prints numbered lines and makes numbered calls, side by side, for a few seconds.
 const BUSY: &str = r#"
@@ -96,7 +98,35 @@ fn polled_looks_that_are_killed_show_nowhere() {
     let Some(rig) = Rig::new() else { return };
     let (mut options, image) = rig.ours("base");
     options.transport = Transport::Polled;
-    nothing_shows(&mut options, &rig, None, &image, kill_the_relay);
+    nothing_shows(&mut options, &rig, None, &image, kill_a_look);
+}
+
+/// Kills the next look as soon as it has taken its place.
+fn kill_a_look(container: &str) -> bool {
+    let Some(fence) = folders(container)
+        .into_iter()
+        .map(|path| path.join("fence"))
+        .find(|path| path.exists())
+    else {
+        return false;
+    };
+    let space = first_process(container).to_string();
+    let before = std::fs::read_to_string(&fence).unwrap_or_default();
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(2) {
+        let found = std::fs::read_to_string(&fence).unwrap_or_default();
+        if found != before
+            && let Some(number) = found.split_whitespace().nth(2)
+        {
+            let inside = ["-t", &space, "-p", "kill", "-9", number];
+            return Command::new("nsenter")
+                .args(inside)
+                .output()
+                .is_ok_and(|done| done.status.success());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    false
 }
 
 #[test]
@@ -137,6 +167,15 @@ fn a_long_pause_is_charged_to_nobody() {
     rig.close();
 }
 
+/// Holds a process as a debugger does: whoever of us finds it stopped cannot wake it.
+const HANG: &str = "
+import ctypes, os, sys
+pid = int(sys.argv[1])
+assert ctypes.CDLL(None, use_errno=True).ptrace(16, pid, None, None) == 0, os.strerror(ctypes.get_errno())
+os.waitpid(pid, 0x40000000)
+os.write(1, b'ok')
+os.read(0, 1)";
+
 /// A relay that hangs is noticed by its silence, and the next one ends it.
 #[test]
 fn a_relay_that_hangs_is_replaced() {
@@ -147,8 +186,17 @@ fn a_relay_that_hangs_is_replaced() {
     session.ok("from hermes_tools import note");
     let container = the_one(&image);
     let first = relay(&container).unwrap();
-    assert!(signal(first.pid, "STOP"));
+    let mut tracer = Command::new("python3")
+        .args(["-c", HANG, &first.pid.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = [0; 2];
+    tracer.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
     assert_eq!(session.ok("print(note(1))"), "{'value': 1}\n");
+    drop(tracer.stdin.take());
+    tracer.wait().unwrap();
     assert_eq!(notes.numbers(), [1]);
     assert_ne!(relay(&container).unwrap().inner, first.inner);
     rig.close();

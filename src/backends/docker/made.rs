@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -102,30 +102,15 @@ struct Container {
     end: watch::Receiver<Option<ProcessEnd>>,
     /// Whether that process is what the container lives for; else the next process takes its place, in a new container.
     is_settled: Arc<AtomicBool>,
-    /// Its incarnation when that was asked first. One that was started anew has a first process that waits in vain for
-    /// what only the first start is given, and would never end by itself.
-    incarnation: Arc<OnceLock<String>>,
-    /// Whether it was found started anew.
-    is_void: Arc<AtomicBool>,
-}
-
-/// Why a container that was started anew is not used any more.
-const STARTED_ANEW: &str = "its container was started anew from outside, and what ran there is gone";
-
-impl Container {
-    /// Whether it is another one than before, by name the same.
-    fn is_another(&self, incarnation: &str) -> bool {
-        if self.incarnation.get_or_init(|| incarnation.to_owned()) != incarnation {
-            self.is_void.store(true, Ordering::Release);
-        }
-        self.is_void.load(Ordering::Acquire)
-    }
 }
 
 #[async_trait]
 impl Target for Made {
     fn capabilities(&self) -> Capabilities {
-        super::CAPABILITIES
+        Capabilities {
+            ends_with_session: true,
+            ..super::CAPABILITIES
+        }
     }
 
     async fn spawn(&self, command: Command) -> Result<Process, BackendError> {
@@ -146,11 +131,6 @@ impl Target for Made {
                     advice: "try again".to_owned(),
                 })?
             }
-            Slot::Made(container) if container.is_void.load(Ordering::Acquire) => Err(BackendError::Gone {
-                target: target.clone(),
-                reason: STARTED_ANEW.to_owned(),
-                advice: "run the cell again: it gets a new container".to_owned(),
-            }),
             Slot::Made(container) => {
                 let container = container.clone();
                 drop(slot);
@@ -183,9 +163,6 @@ impl Target for Made {
             Ok(Some(state)) => match running::state_of(&state) {
                 TargetState::Gone(_) if state.oom_killed == Some(true) => TargetState::Gone(self.out_of_memory()),
                 TargetState::Gone(_) => TargetState::Gone(self.obituary(&container, state.exit_code).await),
-                TargetState::Running { incarnation } if container.is_another(&incarnation) => {
-                    TargetState::Gone(format!("{STARTED_ANEW}; the next cell starts a new one"))
-                }
                 state => state,
             },
             Ok(None) => TargetState::Gone(self.obituary(&container, None).await),
@@ -283,8 +260,6 @@ async fn make(shared: Arc<Shared>, command: Command, mut slot: OwnedMutexGuard<S
                 name,
                 end,
                 is_settled,
-                incarnation: Arc::default(),
-                is_void: Arc::default(),
             });
             Ok(process)
         }

@@ -35,6 +35,7 @@ use super::Capabilities;
 /// waits unread: hence the window.
 const CAPABILITIES: Capabilities = Capabilities {
     is_here: false,
+    ends_with_session: false,
     has_streams: true,
     window: 512 * 1024,
 };

@@ -1,61 +1,43 @@
-//! How fast Talaria is beside what people use for the same purpose.
-//!
-//! Each figure is a median, and its baseline is measured in the same run: both sides take turns, so
-//! that whatever else the machine does hits both. Nothing is asserted; the last column says what is
-//! wanted. Run by `benches/run`, which installs the baselines.
+//! The figures of this machine.
 
-use std::error::Error;
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
-use serde_json::{Value, json};
 use talaria_broker::broker::Broker;
 use talaria_broker::environment::Environment;
-use talaria_broker::outcome::{Outcome, Status};
-use talaria_broker::session::{Cell, Session, SessionOptions};
-use talaria_broker::tools::{CallContext, ToolCall, ToolHost, ToolSpec};
+use talaria_broker::session::{Cell, SessionOptions};
 
-type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+use crate::measure::{Driver, Echo, Result, line, numbers, run, say, succeeded, times_in_cell};
+
+pub(crate) const FIGURES: [&str; 6] = ["tool-call", "warm-cell", "first-cell", "command", "threads", "memory"];
+
+pub(crate) async fn measure(wanted: &impl Fn(&str) -> bool) -> Result<()> {
+    let bench = Bench::new()?;
+    if wanted("tool-call") {
+        bench.tool_call().await?;
+    }
+    if wanted("warm-cell") {
+        bench.warm_cell().await?;
+    }
+    if wanted("first-cell") {
+        bench.first_cell().await?;
+    }
+    if wanted("command") {
+        bench.command()?;
+    }
+    if wanted("threads") {
+        bench.threads().await?;
+    }
+    if wanted("memory") {
+        bench.memory().await?;
+    }
+    Ok(())
+}
 
 /// What the command and the first cell are compared with.
 const BARE_PYTHON: &str = "import json, socket, threading, ast";
-
-fn main() -> Result<()> {
-    let asked: Vec<String> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
-    let wanted = move |name: &str| asked.is_empty() || asked.iter().any(|asked| asked == name);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(4)
-        .enable_all()
-        .build()?;
-    let bench = Bench::new()?;
-    // In a task, as the callers of a broker are.
-    let figures = runtime.spawn(async move {
-        if wanted("tool-call") {
-            bench.tool_call().await?;
-        }
-        if wanted("warm-cell") {
-            bench.warm_cell().await?;
-        }
-        if wanted("first-cell") {
-            bench.first_cell().await?;
-        }
-        if wanted("command") {
-            bench.command()?;
-        }
-        if wanted("threads") {
-            bench.threads().await?;
-        }
-        if wanted("memory") {
-            bench.memory().await?;
-        }
-        Ok(())
-    });
-    runtime.block_on(figures)?
-}
 
 /// The interpreters, and a folder to work in.
 struct Bench {
@@ -104,7 +86,7 @@ impl Bench {
             }
         }
         broker.close().await;
-        say("tool-call", ours, "execnet echo", theirs, 0.6)
+        say("tool-call", &ours, "execnet echo", &theirs, 0.6)
     }
 
     /// From `Session::execute` of `pass` to its outcome, in a kernel that is there.
@@ -129,7 +111,7 @@ impl Bench {
             }
         }
         broker.close().await;
-        say("warm-cell", ours, "jupyter_client + ipykernel", theirs, 1.0 / 15.0)
+        say("warm-cell", &ours, "jupyter_client + ipykernel", &theirs, 1.0 / 15.0)
     }
 
     /// From opening a session to the outcome of its first cell.
@@ -150,7 +132,7 @@ impl Bench {
             }
         }
         broker.close().await;
-        say("first-cell", ours, "python3 -c", theirs, 1.6)
+        say("first-cell", &ours, "python3 -c", &theirs, 1.6)
     }
 
     /// `talaria run -c pass` from its start to its end.
@@ -166,7 +148,7 @@ impl Bench {
                 theirs.push(bare);
             }
         }
-        say("command", ours, "python3 -c", theirs, 1.6)
+        say("command", &ours, "python3 -c", &theirs, 1.6)
     }
 
     fn bare_python(&self) -> Result<Duration> {
@@ -193,7 +175,7 @@ print(time.perf_counter_ns() - began)";
         let times = numbers(&session.execute(Cell::new(script)).await)?;
         broker.close().await;
         let serial = Duration::from_millis(16 * 50 * 200);
-        say("threads", times, "one after another", vec![serial], 1.0 / 12.0)
+        say("threads", &times, "one after another", &[serial], 1.0 / 12.0)
     }
 
     /// Resident memory before and after many cells and calls.
@@ -244,137 +226,4 @@ fn resident(status: &str) -> Result<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let size = line.and_then(|line| line.split_whitespace().next());
     Ok(size.ok_or("no VmRSS")?.parse()?)
-}
-
-async fn times_in_cell(session: &Session, count: usize) -> Result<Vec<Duration>> {
-    let script = format!(
-        "
-from time import perf_counter_ns
-from hermes_tools import echo
-times = []
-for number in range({count}):
-    began = perf_counter_ns()
-    assert echo(number) == number
-    times.append(perf_counter_ns() - began)
-print(*times)"
-    );
-    numbers(&session.execute(Cell::new(script)).await)
-}
-
-fn succeeded(outcome: &Outcome) -> Result<()> {
-    match outcome.status {
-        Status::Success => Ok(()),
-        _ => Err(format!("{outcome:?}").into()),
-    }
-}
-
-fn numbers(outcome: &Outcome) -> Result<Vec<Duration>> {
-    succeeded(outcome)?;
-    nanoseconds(&outcome.output)
-}
-
-fn nanoseconds(text: &str) -> Result<Vec<Duration>> {
-    let parse = |number: &str| Ok(Duration::from_nanos(number.parse()?));
-    text.split_whitespace().map(parse).collect()
-}
-
-fn run(command: &mut Command) -> Result<Duration> {
-    let began = Instant::now();
-    let status = command.stdin(Stdio::null()).status()?;
-    let time = began.elapsed();
-    if status.success() {
-        Ok(time)
-    } else {
-        Err(format!("{command:?}: {status}").into())
-    }
-}
-
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort_unstable();
-    times.get(times.len() / 2).copied().unwrap_or_default()
-}
-
-fn say(name: &str, ours: Vec<Duration>, against: &str, theirs: Vec<Duration>, wanted: f64) -> Result<()> {
-    let (ours, theirs) = (median(ours), median(theirs));
-    let ratio = ours.as_secs_f64() / theirs.as_secs_f64();
-    line(&format!(
-        "{name:<11} {ours:>12.1?}   {against:<27} {theirs:>12.1?}   ratio {ratio:.3}   wanted <= {wanted:.3}"
-    ))
-}
-
-fn line(text: &str) -> Result<()> {
-    Ok(writeln!(std::io::stdout(), "{text}")?)
-}
-
-/// A Python program that measures its side when it is told to.
-struct Driver {
-    child: Child,
-    orders: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
-}
-
-impl Driver {
-    fn start(python: &Path, script: &str) -> Result<Self> {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("benches/baselines")
-            .join(script);
-        let mut child = Command::new(python)
-            .arg(script)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let orders = child.stdin.take();
-        let answers = BufReader::new(child.stdout.take().ok_or("no pipe")?);
-        Ok(Self { child, orders, answers })
-    }
-
-    fn measure(&mut self, count: usize) -> Result<Vec<Duration>> {
-        writeln!(self.orders.as_mut().ok_or("no pipe")?, "{count}")?;
-        let mut answer = String::new();
-        self.answers.read_line(&mut answer)?;
-        let times = nanoseconds(&answer)?;
-        if times.len() == count {
-            Ok(times)
-        } else {
-            Err("the baseline ended early".into())
-        }
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        // It leaves at the end of its orders.
-        self.orders = None;
-        let _ = self.child.wait();
-    }
-}
-
-/// Answers with the argument, or after a pause.
-struct Echo(Vec<ToolSpec>);
-
-impl Echo {
-    fn new() -> Self {
-        let spec = |name: &str, kind: &str| ToolSpec {
-            name: name.to_owned(),
-            doc: String::new(),
-            schema: json!({"type": "object", "required": ["value"], "properties": {"value": {"type": kind}}}),
-        };
-        Self(vec![spec("echo", "integer"), spec("pause", "number")])
-    }
-}
-
-#[async_trait]
-impl ToolHost for Echo {
-    fn tools(&self) -> &[ToolSpec] {
-        &self.0
-    }
-
-    async fn call(&self, mut call: ToolCall, _context: &CallContext) -> Value {
-        let value = call.arguments.remove("value").unwrap_or_default();
-        if call.name == "echo" {
-            return value;
-        }
-        tokio::time::sleep(Duration::from_secs_f64(value.as_f64().unwrap_or_default())).await;
-        json!({ "slept": value })
-    }
 }

@@ -1,0 +1,30 @@
+//! How fast Talaria is beside what people use for the same purpose.
+//!
+//! Each figure is a median, and its baseline is measured in the same run: both sides take turns, so
+//! that whatever else the machine does hits both. Nothing is asserted; the last column says what is
+//! wanted. Run by `benches/run`, which installs the baselines.
+
+mod containers;
+mod local;
+mod measure;
+
+use measure::Result;
+
+fn main() -> Result<()> {
+    let asked: Vec<String> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
+    let wanted = move |name: &str| asked.is_empty() || asked.iter().any(|asked| asked == name);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_all()
+        .build()?;
+    // In a task, as the callers of a broker are.
+    runtime.block_on(runtime.spawn(async move {
+        if local::FIGURES.iter().any(|name| wanted(name)) {
+            local::measure(&wanted).await?;
+        }
+        if containers::FIGURES.iter().any(|name| wanted(name)) {
+            containers::measure(&wanted).await?;
+        }
+        Ok(())
+    }))?
+}
