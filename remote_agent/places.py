@@ -58,6 +58,9 @@ def make(session: bytes, wanted: List[bytes], home: bytes) -> List[bytes]:
 
 
 def _on_disk(session: bytes, bases: List[bytes], kinds: Dict[int, bytes]) -> bytes:
+    if os.getpid() == 1:
+        # With us the container ends, and nobody is left to clear up: its own disk goes with it, a mount does not.
+        bases = sorted(bases, key=_is_mounted)
     for base in bases:
         if base.startswith(b"/") and _kind_of(base, kinds) not in _MEMORY + _REMOTE and not _is_full(base):
             path = base + b"/talaria-" + session + b"-disk"
@@ -67,6 +70,13 @@ def _on_disk(session: bytes, bases: List[bytes], kinds: Dict[int, bytes]) -> byt
             except OSError:
                 pass
     return b""
+
+
+def _is_mounted(base: bytes) -> bool:
+    try:
+        return os.stat(base).st_dev != os.stat("/").st_dev
+    except OSError:
+        return True
 
 
 def _is_full(base: bytes) -> bool:

@@ -71,10 +71,17 @@ fn whatever_of_ours_is_killed_the_outcome_says_so(rig: &Rig) {
     ] {
         let session = rig.session();
         session.ok("kept = 1");
-        let outcome = session.cell(format!(
+        // From outside: the first process of a container cannot be killed from within.
+        let running = session.start(Cell::new(format!(
             "import subprocess\nsubprocess.Popen(['sleep', '300'], start_new_session=True)\n{OURS}
-os.kill({who}, signal.SIGKILL)\ntime.sleep(60)"
-        ));
+with open('{who}.aside', 'w') as file: print({who}, os.readlink('/proc/self/ns/pid'), file=file)
+os.rename('{who}.aside', '{who}')\ntime.sleep(60)"
+        )));
+        let named = rig.work().join(who);
+        assert!(wait_until(HANG, || named.exists()), "{who}");
+        let pid = observe::number_here(&std::fs::read_to_string(named).unwrap());
+        signal(pid, Signal::KILL);
+        let outcome = running.wait();
         assert_eq!(outcome.status, Status::Error, "{who}: {outcome:#?}");
         assert!(outcome.kernel.as_ref().unwrap().state_lost, "{who}: {outcome:#?}");
         let error = outcome.error.unwrap();

@@ -11,6 +11,7 @@ use std::time::Duration;
 use libtest_mimic::Failed;
 use talaria_broker::backends::command::{CommandBackend, CommandOptions};
 use talaria_broker::broker::Broker;
+use talaria_broker::config::Transport;
 use talaria_broker::environment::Environment;
 use talaria_broker::outcome::{Outcome, Status};
 use talaria_broker::session::{Cell, Session, SessionOptions};
@@ -32,12 +33,23 @@ pub(crate) struct Target {
     pub(crate) name: &'static str,
     /// How it is reached.
     pub(crate) kind: Kind,
+    /// How its directory is carried, where calls go through one.
+    transport: Transport,
 }
 
 impl Target {
     /// Whether sessions run on this machine as the contract means it: with a socket, and the broker's environment.
     pub(crate) fn is_here(&self) -> bool {
         self.kind == Kind::Here
+    }
+
+    /// What outcomes say of how calls travel.
+    pub(crate) fn transport_in_outcomes(&self) -> &'static str {
+        match (self.kind, self.transport) {
+            (Kind::Here, _) => "unix-socket",
+            (_, Transport::Polled) => "polled",
+            _ => "stream",
+        }
     }
 }
 
@@ -63,22 +75,21 @@ pub(crate) fn targets() -> impl Iterator<Item = &'static Target> {
 
 /// All targets that it can run on.
 const TARGETS: &[Target] = &[
-    Target {
-        label: "local",
-        name: "local",
-        kind: Kind::Here,
-    },
-    Target {
-        label: "exec:",
-        name: "exec:",
-        kind: Kind::Exec,
-    },
-    Target {
-        label: "docker",
-        name: containers::TARGET,
-        kind: Kind::Docker,
-    },
+    target("local", "local", Kind::Here, Transport::Auto),
+    target("exec:", "exec:", Kind::Exec, Transport::Auto),
+    target("exec-polled", "exec:", Kind::Exec, Transport::Polled),
+    target("docker", containers::TARGET, Kind::Docker, Transport::Auto),
+    target("docker-polled", containers::TARGET, Kind::Docker, Transport::Polled),
 ];
+
+const fn target(label: &'static str, name: &'static str, kind: Kind, transport: Transport) -> Target {
+    Target {
+        label,
+        name,
+        kind,
+        transport,
+    }
+}
 
 fn pairs<'a>(variables: impl IntoIterator<Item = (&'a str, &'a str)>) -> impl Iterator<Item = (String, String)> {
     let variables = variables.into_iter();
@@ -260,6 +271,7 @@ impl Rig {
     /// Options of a session as [`Rig::session`] opens one.
     pub(crate) fn options(&self) -> SessionOptions {
         let mut options = self.options_among([]);
+        options.transport = self.target.transport;
         options.python = Some(self.python().to_owned());
         options.limits.timeout = HANG;
         options.keep_kernel = self.keeps_state;
@@ -327,6 +339,10 @@ impl Rig {
         let mut variables = self.variables();
         if self.target.kind == Kind::Docker {
             variables.extend(containers::settings(self));
+        }
+        if self.target.transport != Transport::Auto {
+            let transport = self.target.transport.to_string();
+            variables.push(("TALARIA_CODE_EXECUTION_TRANSPORT".into(), transport.into()));
         }
         Cli::new(program, arguments, &self.work(), variables)
             .env("TALARIA_TARGET", self.target.name)

@@ -1,6 +1,9 @@
 //! What a script gets to see of its broker, and who gets to see what a session leaves lying about.
 
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 
 use rustix::fs::{CWD, RenameFlags};
 use serde_json::Value;
@@ -341,46 +344,48 @@ for name in ('lib', 'cells', 'jobs'):
     assert!(planted.is_empty(), "{planted:?}");
 }
 
-fn a_folder_taken_over_by_another_user_is_not_used(rig: &Rig) {
+/// Something takes the place of a session's folder that a script removed; nothing may be put into it.
+fn taken_over(rig: &Rig, name: &str, plant: impl FnOnce(&Path), planted_in: impl FnOnce(&Path) -> File) {
     let session = rig.session();
     let folder = session.ok(FOLDER);
     let folder = session.as_seen_here(folder.trim());
-    let folder = folder.as_path();
+    // On the same disk, which may be one that only the target has.
+    let planted = folder.with_file_name(name);
+    plant(&planted);
+    let prey = planted_in(&planted);
     session.ok("import shutil\nshutil.rmtree(folder)");
-    let prey = rig.scratch().join("prey");
-    std::fs::create_dir(&prey).unwrap();
-    let remove = |path: &std::path::Path| std::fs::remove_file(path).or_else(|_| std::fs::remove_dir_all(path));
     // At once: whoever makes the folder anew does so as soon as the name is free.
-    let put_there = |planted: &std::path::Path| {
-        let rename = |flags| rustix::fs::renameat_with(CWD, planted, CWD, folder, flags).is_ok();
-        assert!(wait_until(HANG, || rename(RenameFlags::EXCHANGE) || rename(RenameFlags::NOREPLACE)));
-        // What was there, if anything.
-        remove(planted).ok();
-    };
-    let link = rig.scratch().join("link");
-    std::os::unix::fs::symlink(&prey, &link).unwrap();
-    put_there(&link);
+    let rename = |flags| rustix::fs::renameat_with(CWD, &planted, CWD, &folder, flags).is_ok();
+    assert!(wait_until(HANG, || rename(RenameFlags::EXCHANGE) || rename(RenameFlags::NOREPLACE)));
+    let remove = |path: &Path| std::fs::remove_file(path).or_else(|_| std::fs::remove_dir_all(path));
+    // What was there, if anything.
+    remove(&planted).ok();
     let outcome = session.cell("from hermes_tools import terminal\nprint(terminal('echo on')['output'])");
-    let planted: Vec<_> = std::fs::read_dir(&prey).unwrap().flatten().collect();
-    assert!(planted.is_empty(), "{planted:?} {outcome:#?}");
-    if rustix::process::geteuid().is_root() {
-        let taken = rig.scratch().join("taken");
-        std::fs::create_dir(&taken).unwrap();
-        std::os::unix::fs::chown(&taken, Some(4_000_000), None).unwrap();
-        std::fs::set_permissions(&taken, std::fs::Permissions::from_mode(0o777)).unwrap();
-        put_there(&taken);
-        let outcome = session.cell("from hermes_tools import terminal\nprint(terminal('echo on')['output'])");
-        let planted: Vec<_> = std::fs::read_dir(folder)
-            .map(|entries| entries.flatten().collect())
-            .unwrap_or_default();
-        assert!(planted.is_empty(), "{planted:?} {outcome:#?}");
-    }
+    // Where the session went on without its folder, that may be gone with its container.
+    let prey = std::fs::read_dir(format!("/proc/self/fd/{}", prey.as_raw_fd())).unwrap();
+    let prey: Vec<_> = prey.flatten().collect();
+    assert!(prey.is_empty(), "{prey:?} {outcome:#?}");
     // Gone already where another name is used.
-    remove(folder).ok();
+    remove(&folder).ok();
     assert_eq!(
         session.ok("from hermes_tools import terminal\nprint(terminal('echo on')['output'])"),
         "on\n\n"
     );
+}
+
+fn a_folder_taken_over_by_another_user_is_not_used(rig: &Rig) {
+    let prey = rig.scratch().join("prey");
+    std::fs::create_dir(&prey).unwrap();
+    let link = |path: &Path| std::os::unix::fs::symlink(&prey, path).unwrap();
+    taken_over(rig, "planted-link", link, |_| File::open(&prey).unwrap());
+    if rustix::process::geteuid().is_root() {
+        let taken = |path: &Path| {
+            std::fs::create_dir(path).unwrap();
+            std::os::unix::fs::chown(path, Some(4_000_000), None).unwrap();
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
+        };
+        taken_over(rig, "planted-folder", taken, |path| File::open(path).unwrap());
+    }
 }
 
 /// Speaks to the socket as a script could that has no stub.

@@ -203,12 +203,18 @@ impl Made {
         let how = match (cause(&self.shared.engine.docker, &container.id).await, code) {
             (Some(Cause::Memory), _) => return self.out_of_memory(),
             (Some(Cause::Outside), _) => "was stopped or removed from outside (docker stop, kill or rm)".to_owned(),
+            (_, Some(KILLED)) => {
+                format!("was killed (exit code {KILLED}: SIGKILL; perhaps its machine ran out of memory)")
+            }
             (_, Some(code)) => format!("has ended (exit code {code})"),
             (_, None) => "was removed".to_owned(),
         };
         format!("its container {how}; the next cell starts a new one")
     }
 }
+
+/// The exit code of a container whose first process got SIGKILL, which only the machine itself can send it.
+const KILLED: i64 = 137;
 
 /// What ended a container, where it was not its first process itself.
 enum Cause {

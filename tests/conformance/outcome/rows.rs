@@ -82,6 +82,7 @@ fn fields_are_there_always_or_when_they_apply(rig: &Rig) {
         ["mode", "reused", "execution_count", "state_lost", "python", "transport"]
     );
     assert_eq!(kernel["mode"], if rig.keeps_state { "session" } else { "one-shot" });
+    assert_eq!(kernel["transport"], rig.target.transport_in_outcomes());
     assert_eq!(kernel["reused"], rig.keeps_state);
     assert_eq!(kernel["execution_count"], if rig.keeps_state { 2 } else { 1 });
     let found = kernel["python"].as_str().unwrap();
