@@ -10,7 +10,8 @@ import time
 
 import directory
 import processes
-from lease import Lease, seize, take_leave
+from alarm import Alarm
+from lease import STOPPED, Lease, seize, take_leave
 from watch import Watch
 
 TYPE_CHECKING = False  # see `processes`
@@ -105,6 +106,7 @@ class LeaseWatch(Watch):
         self.why = b""
         self._folder = folder
         self._lease = lease
+        self._alarm = Alarm()
         self._due = time.monotonic()
         if os.getpid() == 1:
             for number in _END:
@@ -122,6 +124,7 @@ class LeaseWatch(Watch):
         return max(0, int((self._due - now) * 1000) + 1)
 
     def _look(self) -> None:
+        self._alarm.put_off(self._lease.interval + STOPPED)
         if self._folder.is_gone():
             try:
                 self._folder.open()

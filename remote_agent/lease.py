@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 LOOK = 2.0
 #: The same while nobody has given a sign yet.
 FIRST_LOOK = 0.25
+#: Seconds beyond a look that is due after which the kernel wakes who should have looked.
+STOPPED = 1.0
 #: Seconds in which the first relay must have begun.
 UNCLAIMED = 4.0
 #: Seconds that a relay gets to carry the rest of the log when the session has ended, and in all.
@@ -102,6 +104,7 @@ def seize(folder: directory.Directory, lease: Lease) -> bool:
 def say_ended(folder: directory.Directory, why: bytes) -> None:
     """Writes why the session ended, unless somebody has."""
     try:
+        directory.check_ours(folder.path)  # a script may have put another in its place
         if not os.path.lexists(folder.at(b"ended")):
             directory.put_words(folder.at(b"~ended"), why)
             os.rename(folder.at(b"~ended"), folder.at(b"ended"))

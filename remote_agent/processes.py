@@ -40,7 +40,8 @@ _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def _load_prctl() -> Optional[Callable[..., int]]:
+def c_function(name: str) -> Optional[Callable[..., int]]:
+    """A function of the C library that takes and returns what fits an int or is a pointer; None where there is none."""
     # `_ctypes` alone costs a quarter of `ctypes`; every start of a session pays for it.
     try:
         ctypes: Any = __import__("_ctypes")
@@ -52,16 +53,16 @@ def _load_prctl() -> Optional[Callable[..., int]]:
             _flags_ = 1  # FUNCFLAG_CDECL
             _restype_ = CInt
 
-        return Function(ctypes.dlsym(ctypes.dlopen(None, 0), "prctl"))
+        return Function(ctypes.dlsym(ctypes.dlopen(None, 0), name))
     except Exception:
         try:
-            prctl: Callable[..., int] = __import__("ctypes").CDLL(None).prctl
-            return prctl
+            function: Callable[..., int] = getattr(__import__("ctypes").CDLL(None), name)
+            return function
         except Exception:
             return None
 
 
-_prctl = _load_prctl()
+_prctl = c_function("prctl")
 
 
 def become_subreaper() -> None:

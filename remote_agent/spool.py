@@ -8,6 +8,7 @@ import time
 import directory
 import lease
 import wire
+from alarm import Alarm
 from event_log import EventLog
 
 TYPE_CHECKING = False  # see `processes`
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 BACKLOG = 1 << 18
 #: Seconds without a sign after which the link counts as down, and all is spooled.
 STILL = 1.0
+#: Seconds after which the session ends, should the directory be gone and not to be made anew: before a relay gives it
+#: up, for then the broker takes the session for ended. And the seconds between two attempts.
+AWAY, RETRY = 2.5, 0.25
 #: The largest command.
 _LARGEST = wire.MAX_MESSAGE + 4
 
@@ -37,12 +41,14 @@ class Spool:
         self._acked = 0
         self._moved = 0.0
         self._over = False
+        self._away = 0.0
         self._taken = 0
         self.deadline: Optional[float] = 0.0
 
     def begin(self, loop: Loop, obey: Obey, abandon: Abandon) -> None:
         """Begins to hand commands to ``obey``; ``abandon`` is called when the lease is over."""
         self._loop, self._obey, self._abandon = loop, obey, abandon
+        self._alarm = Alarm()
         self._folder = directory.Directory(self._path)
         self._log = EventLog(self._folder)
         self._listen()
@@ -87,6 +93,7 @@ class Spool:
     def expired(self) -> None:
         """Looks at the lease, and at what nobody may have rung for."""
         self.deadline = time.monotonic() + self._lease.interval
+        self._alarm.put_off(self._lease.interval + lease.STOPPED)
         self._folder.wake_others()
         if self._lease.is_over(self._folder) and lease.seize(self._folder, self._lease):
             self._abandon(self._lease.why)
@@ -95,9 +102,19 @@ class Spool:
                 self._code = directory.read(self._folder.at(b"code"), 1 << 24)
             except directory.Refused:
                 pass
-        if not all(os.path.isdir(self._folder.at(name)) for name in (b"in", b"out", b"rpc", b"disk")):
-            self._make_again()
+        if self._is_whole() or self._make_again():
+            self._away = 0.0
+        else:
+            # Counted, for time in which we were stopped is not charged.
+            self._away += RETRY
+            self.deadline = time.monotonic() + min(RETRY, self._lease.interval)
+            if self._away >= AWAY:
+                self._abandon(b"its directory was removed, and could not be made anew")
         self._look()
+
+    def _is_whole(self) -> bool:
+        parts = (b"in", b"out", b"rpc", b"disk")
+        return not self._folder.is_gone() and all(os.path.isdir(self._folder.at(name)) for name in parts)
 
     def kernel_gone(self) -> None:
         """Removes what the kernel's processes left of their calls."""

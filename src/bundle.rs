@@ -75,6 +75,7 @@ const DIRECTORY_MODULES: &[Module] = modules![
     "directory",
     "places",
     "survey",
+    "alarm",
     "lease",
     "keeper",
     "event_log",

@@ -71,13 +71,17 @@ const STRANGER: &str = r"
 import json, os, time, hermes_tools
 rpc = os.environ['HERMES_RPC_DIR']
 token, cell = hermes_tools._TOKEN, int(os.environ['HERMES_RPC_CELL'])
+def ring():
+    try: fd = os.open(os.path.dirname(rpc) + '/bell.r', os.O_WRONLY | os.O_NONBLOCK)
+    except OSError: return  # nobody looks just now
+    os.write(fd, b'x'); os.close(fd)
 def ask(client, body, wait=20):
     name = '%s-1' % client
     os.mkfifo(rpc + '/bell_' + client, 0o600)
     bell = os.open(rpc + '/bell_' + client, os.O_RDWR | os.O_NONBLOCK)
     with open(rpc + '/.aside', 'wb') as file: file.write(body)
     os.rename(rpc + '/.aside', rpc + '/req_' + name)
-    fd = os.open(os.path.dirname(rpc) + '/bell.r', os.O_WRONLY | os.O_NONBLOCK); os.write(fd, b'x'); os.close(fd)
+    ring()
     end = time.monotonic() + wait
     while time.monotonic() < end:
         try:
@@ -102,7 +106,7 @@ for name in ('req_', 'req_x', 'req_..', 'req_0000000000000001', 'req_00000000000
 os.mkdir(rpc + '/req_00000000000000aa-1')
 os.symlink('/etc/passwd', rpc + '/req_00000000000000ab-1')
 os.mkfifo(rpc + '/req_00000000000000ac-1')
-fd = os.open(os.path.dirname(rpc) + '/bell.r', os.O_WRONLY | os.O_NONBLOCK); os.write(fd, b'x'); os.close(fd)
+ring()
 time.sleep(1)
 print(os.path.exists('was-here'), ask('%016x' % 999, json.dumps([token, cell, 'terminal', {'command': 'echo on'}]).encode())['output'])
 ";

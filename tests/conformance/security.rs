@@ -353,7 +353,8 @@ fn taken_over(rig: &Rig, name: &str, plant: impl FnOnce(&Path), planted_in: impl
     let planted = folder.with_file_name(name);
     plant(&planted);
     let prey = planted_in(&planted);
-    session.ok("import shutil\nshutil.rmtree(folder)");
+    // Parts of it may be made anew meanwhile.
+    session.ok("import shutil\nshutil.rmtree(folder, ignore_errors=True)");
     // At once: whoever makes the folder anew does so as soon as the name is free.
     let rename = |flags| rustix::fs::renameat_with(CWD, &planted, CWD, &folder, flags).is_ok();
     assert!(wait_until(HANG, || rename(RenameFlags::EXCHANGE) || rename(RenameFlags::NOREPLACE)));

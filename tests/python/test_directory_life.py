@@ -1,6 +1,7 @@
 """The life of a session behind a directory: how it begins, and that nothing is left of it however it ends."""
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -296,6 +297,16 @@ def test_guard_and_supervisor_are_stopped_and_the_broker_goes(host):
     nothing_is_left(session)
 
 
+def test_all_of_ours_are_stopped_and_the_broker_goes(host):
+    session = busy(host(lease=1.5))
+    session.renewing = False
+    for byte in (2, 1, 0):
+        os.kill(holder(session.folder, byte), signal.SIGSTOP)
+    session.link.process.stdin.close()
+    session.link.process.wait(10)
+    nothing_is_left(session)
+
+
 def test_a_guard_that_is_stopped_does_not_keep_the_session_alive(host):
     session = busy(host(lease=1.5))
     os.kill(holder(session.folder, 1), signal.SIGSTOP)
@@ -377,6 +388,17 @@ def test_an_answer_that_comes_while_its_request_is_gone_is_kept(host):
     assert session.output[1] == b"{'b': 2}\n"
     assert len(session.dispatched) == 1
     session.end()
+
+
+def test_a_session_whose_place_is_taken_ends_also_without_a_relay(host):
+    session = busy(host())
+    session.drop()
+    os.rename(session.folder, session.folder + ".away")
+    with open(session.folder, "x"):
+        pass
+    shutil.rmtree(session.folder + ".away")
+    wait_until(lambda: not session.processes())
+    assert not os.path.exists(session.spool)
 
 
 def test_a_part_that_is_removed_is_made_again(host):
