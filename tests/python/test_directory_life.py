@@ -228,10 +228,12 @@ def test_time_in_which_guard_and_supervisor_stood_still_is_not_charged(host):
     session = busy(host(lease=2.0))
     pids = [holder(session.folder, byte) for byte in (0, 1, 2)]
     session.renewing = False
-    # As a pause or a suspended machine does it: all of it stands still, and the supervisor is not woken.
-    for pid in reversed(pids):
-        os.kill(pid, signal.SIGSTOP)
-    time.sleep(4)
+    # As a pause or a suspended machine does it: all of it stands still, and whoever is woken is stopped again.
+    until = time.monotonic() + 3
+    while time.monotonic() < until:
+        for pid in reversed(pids):
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.01)
     for pid in pids:
         os.kill(pid, signal.SIGCONT)
     session.renewing = True
