@@ -230,10 +230,14 @@ class Directory:
             return 0 if found[3] == fcntl.F_UNLCK else int(found[2])
         return 0 if found[0] == fcntl.F_UNLCK else int(found[4])
 
-    def wake_others(self) -> None:
-        """Wakes the other processes of the session, should a script have stopped them."""
+    def wake_others(self, surely: bool = False) -> None:
+        """Wakes the other processes of the session, should a script have stopped them.
+
+        ``surely``: also one that does not stand still yet. To do that at each look would disturb them for nothing.
+        """
         holders = [self.holder(byte) for byte in (SUPERVISOR, GUARD, RELAY)]
-        processes.signal_all([pid for pid in holders if pid > 0], signal.SIGCONT)
+        wanted = [pid for pid in holders if pid > 0 and (surely or processes.is_stopped(pid))]
+        processes.signal_all(wanted, signal.SIGCONT)
 
     # --- bells -------------------------------------------------------------------------
 

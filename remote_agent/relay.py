@@ -78,7 +78,7 @@ def _serve(path: bytes, owner: bytes, link: int, window: int, survey: Optional[S
         sys.excepthook(*sys.exc_info())
     finally:
         if folder is not None:
-            folder.wake_others()  # nobody else does from now on
+            folder.wake_others(surely=True)  # nobody else does from now on
         os._exit(status)
 
 
@@ -97,7 +97,7 @@ def _see_off(folder: directory.Directory) -> None:
     while not fence.is_orphaned(folder):
         if time.monotonic() > deadline:
             return
-        folder.wake_others()
+        folder.wake_others(surely=True)
         time.sleep(0.005)
     if os.path.lexists(folder.path):
         fence.sweep(folder)  # the last of them was killed before it had removed all
@@ -378,7 +378,7 @@ class Relay:
 
     def _ring_all(self) -> None:
         """The relay before us may have died between a rename and its ring."""
-        self._folder.wake_others()
+        self._folder.wake_others(surely=True)
         self._folder.ring(b"bell.s")
         for name in directory.names(self._folder.at(b"rpc")):
             if name.startswith(b"bell_"):

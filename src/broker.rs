@@ -26,7 +26,7 @@ impl Broker {
     #[must_use]
     pub fn new(max_session_kernels: usize) -> Self {
         let slots = Arc::new(Slots::new(max_session_kernels));
-        let reaper = tokio::spawn(Slots::reap_idle(Arc::downgrade(&slots)));
+        let reaper = tokio::spawn(slots.clone().reap_idle());
         Self {
             slots,
             runtime: Handle::current(),

@@ -351,9 +351,14 @@ impl Host {
         self.uploads.is_pending()
     }
 
+    /// Whether something that was refused is to be said again.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.commands.is_waiting()
+    }
+
     /// Whether something is expected from the target, or about to be said.
     pub(super) fn is_busy(&self) -> bool {
-        !self.outstanding.is_empty() || self.commands.is_waiting() || self.has_news() || self.is_uploading()
+        !self.outstanding.is_empty() || self.is_waiting() || self.has_news() || self.is_uploading()
     }
 
     /// Whether the session was told to end.

@@ -5,9 +5,11 @@
 //! cost every answer the time that it takes to wake another thread. The driver writes the rest.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use serde_json::json;
@@ -22,6 +24,9 @@ use super::frame::Frame;
 use super::host::{Host, HostError, Signal};
 use crate::link::call::{append_answer, parse};
 use crate::link::{CallHandler, LinkCommand, LinkError, LinkEvent, Relinks};
+
+/// Time between two looks for what is to be said again.
+const RETRY: Duration = Duration::from_millis(500);
 
 pub(super) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
@@ -43,6 +48,8 @@ pub(super) struct Shared {
     arrived: Notify,
     /// The stream did not take all.
     blocked: Notify,
+    /// The target has refused something that is to be said again.
+    refused: Notify,
     /// There is something to say, for a driver that looks only now and then.
     pub(super) to_say: Notify,
     handler: Arc<dyn CallHandler>,
@@ -64,6 +71,7 @@ impl Shared {
             }),
             arrived: Notify::new(),
             blocked: Notify::new(),
+            refused: Notify::new(),
             to_say: Notify::new(),
             handler,
             token,
@@ -165,6 +173,9 @@ impl Shared {
         if state.host.has_event() {
             self.arrived.notify_one();
         }
+        if state.host.is_waiting() {
+            self.refused.notify_one();
+        }
         self.flush(&mut state);
         result
     }
@@ -223,11 +234,22 @@ impl Shared {
         self.flush(&mut state);
     }
 
-    /// Says again what was refused and whose time has come.
-    pub(super) fn retry(&self) {
+    /// Says again what was refused and whose time has come. Whether there is more whose time will come.
+    pub(super) fn retry(&self) -> bool {
         let mut state = self.lock();
         if state.host.retry(self.began.elapsed()) {
             self.flush(&mut state);
+        }
+        state.host.is_waiting()
+    }
+
+    /// Does so for as long as the link lasts.
+    pub(super) async fn retry_refused(&self) -> Infallible {
+        loop {
+            while self.retry() {
+                tokio::time::sleep(RETRY).await;
+            }
+            self.refused.notified().await;
         }
     }
 
@@ -247,7 +269,7 @@ impl Shared {
     }
 
     /// Writes what the stream did not take at once, for as long as the link lasts.
-    pub(super) async fn write(&self) {
+    pub(super) async fn write(&self) -> Infallible {
         loop {
             self.blocked.notified().await;
             std::future::poll_fn(|context| {

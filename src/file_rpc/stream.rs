@@ -24,9 +24,7 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// How life is shown and looked for.
 #[derive(Clone, Copy)]
 struct Pace {
-    /// Time between two looks at the clock.
-    tick: Duration,
-    /// Time between two signs of life.
+    /// Time between two signs of life, and two looks whether there were any.
     beat: Duration,
     /// Time without a byte after which a link counts as lost.
     silence: Duration,
@@ -35,10 +33,8 @@ struct Pace {
 impl Pace {
     /// As a session's lease needs it.
     fn of(site: &Site) -> Self {
-        let beat = BEAT.min(site.lease / 4);
         Self {
-            tick: TICK.min(beat),
-            beat,
+            beat: BEAT.min(site.lease / 4),
             silence: SILENCE,
         }
     }
@@ -166,7 +162,8 @@ async fn carry(shared: &Arc<Shared>, site: &Site, connection: &mut Connection) -
     let heard = AtomicBool::new(true);
     tokio::select! {
         lost = read(shared, site, connection, &heard) => lost,
-        () = shared.write() => Lost::Broken("it could not be written to".to_owned()),
+        never = shared.write() => match never {},
+        never = shared.retry_refused() => match never {},
         () = watch(shared, &heard, Pace::of(site)) => Lost::Broken(format!("nothing was heard for {} s", SILENCE.as_secs())),
     }
 }
@@ -203,20 +200,15 @@ async fn read(shared: &Arc<Shared>, site: &Site, connection: &mut Connection, he
 /// Gives signs of life; returns when none came for too long. Time in which this process did not run does not count.
 async fn watch(shared: &Shared, heard: &AtomicBool, pace: Pace) {
     let mut silence = Duration::ZERO;
-    let mut beaten = Instant::now();
     while silence < pace.silence {
         let began = Instant::now();
-        tokio::time::sleep(pace.tick).await;
+        tokio::time::sleep(pace.beat).await;
         if heard.swap(false, Ordering::Relaxed) {
             silence = Duration::ZERO;
         } else {
-            silence += began.elapsed().min(2 * pace.tick);
+            silence += began.elapsed().min(pace.beat + TICK);
         }
-        if beaten.elapsed() >= pace.beat {
-            beaten = Instant::now();
-            shared.beat();
-        }
-        shared.retry();
+        shared.beat();
     }
 }
 
@@ -241,7 +233,6 @@ mod tests {
     async fn a_link_is_lost_after_silence_and_not_before() {
         let shared = Shared::new(1 << 20, "token".into(), Arc::new(Nobody));
         let pace = Pace {
-            tick: Duration::from_millis(10),
             beat: Duration::from_millis(20),
             silence: Duration::from_millis(200),
         };

@@ -3,12 +3,16 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use super::handle::Inner;
 
 /// All sessions of a broker that may have a kernel.
 pub(crate) struct Slots {
     limit: usize,
     sessions: Mutex<Vec<Weak<Inner>>>,
+    /// A session has come, or a kernel is about to.
+    changed: Notify,
 }
 
 impl Slots {
@@ -16,6 +20,7 @@ impl Slots {
         Self {
             limit: limit.max(1),
             sessions: Mutex::new(Vec::new()),
+            changed: Notify::new(),
         }
     }
 
@@ -23,6 +28,7 @@ impl Slots {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.retain(|known| known.strong_count() > 0);
         sessions.push(Arc::downgrade(session));
+        self.changed.notify_one();
     }
 
     /// Sessions with a living kernel, the longest idle first.
@@ -50,6 +56,7 @@ impl Slots {
             .collect();
         let excess = (others.len() + 1).saturating_sub(self.limit);
         self.evict(others, excess).await;
+        self.changed.notify_one();
     }
 
     async fn evict(&self, others: Vec<Arc<Inner>>, mut excess: usize) {
@@ -67,29 +74,35 @@ impl Slots {
         }
     }
 
-    /// Ends kernels that have been idle for too long, until the broker is gone.
-    pub(crate) async fn reap_idle(slots: Weak<Self>) {
+    /// Ends kernels that have been idle for too long, for ever.
+    pub(crate) async fn reap_idle(self: Arc<Self>) {
         loop {
-            let Some(all) = slots.upgrade() else { return };
-            let alive = all.alive();
-            let excess = alive.len().saturating_sub(all.limit);
-            all.evict(alive, excess).await;
-            let alive = all.alive();
-            drop(all);
-            let mut next = Duration::from_secs(30);
-            for session in alive {
+            let alive = self.alive();
+            let excess = alive.len().saturating_sub(self.limit);
+            self.evict(alive, excess).await;
+            let is_above = self.alive().len() > self.limit;
+            // While all are busy one may become idle at any moment; else none does before its limit has passed.
+            let mut next = Duration::from_secs(if is_above { 1 } else { 30 });
+            for session in self.all() {
                 let (idle, limit) = (session.last_used().elapsed(), session.idle_limit());
-                if idle >= limit {
+                if session.has_kernel() && idle >= limit {
                     let reason = format!(
                         "the kernel was idle for {} (kernel_idle_timeout)",
                         crate::limits::format_duration(limit)
                     );
                     session.evict(&reason).await;
-                } else {
-                    next = next.min(limit - idle);
                 }
+                next = next.min(if session.has_kernel() && idle < limit {
+                    limit - idle
+                } else {
+                    limit
+                });
             }
-            tokio::time::sleep(next.clamp(Duration::from_millis(20), Duration::from_secs(1))).await;
+            let next = next.max(Duration::from_millis(20));
+            tokio::select! {
+                () = tokio::time::sleep(next) => {}
+                () = self.changed.notified() => {}
+            }
         }
     }
 }

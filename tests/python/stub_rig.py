@@ -175,7 +175,10 @@ class DirectoryWay:
 
     def serve(self) -> None:
         while not self.closed:
-            if select.select([self.bell], [], [], 0.3)[0]:
+            # Its number may be beyond what `select` takes.
+            poll = select.poll()
+            poll.register(self.bell, select.POLLIN)
+            if poll.poll(300):
                 self.heard += os.read(self.bell, 65536)
             with contextlib.suppress(FileNotFoundError):
                 self.look()

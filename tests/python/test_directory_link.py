@@ -332,7 +332,7 @@ def test_no_more_is_under_way_than_the_window(host):
 
 
 def test_a_relay_whose_broker_is_silent_leaves(host):
-    session = host(patches=[("relay", b"SILENCE = 45.0", b"SILENCE = 1.0")]).begun()
+    session = host(patches=[("relay", b"SILENCE = 45.0", b"SILENCE = 3.0")]).begun()
     session.renewing = False
     heard = []
     session.renew()
