@@ -1,11 +1,13 @@
 //! Engines by context, containers by service of compose.
 
+use std::path::{Path, PathBuf};
+
 use talaria_broker::backends::docker::{
     ComposeService, DockerContainer, EngineSources, ProjectSources, RunningOptions, Which,
 };
 use talaria_broker::backends::{Backend, BackendError, ProcessEnd, Silent};
 
-use crate::rig::{Rig, command, docker, docker_succeeds, finish, hold, open, rig, run};
+use crate::rig::{Rig, command, docker, docker_succeeds, finish, hold, open, rig, run, talaria};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_engine_is_found_by_its_context() {
@@ -174,11 +176,7 @@ async fn a_service_is_its_container_or_what_to_do_is_said() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rig_of_three_services_is_reached_from_its_folder() {
     let Some(rig) = rig().await else { return };
-    if !docker_succeeds(&["inspect", "talaria-test_app_1"]) {
-        eprintln!("SKIPPED: the compose project talaria-test does not run (tests/rigs/docker up)");
-        return;
-    }
-    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docker");
+    let Some(here) = folder_of_the_rig() else { return };
     let target = DockerContainer::new(RunningOptions {
         target: "compose:app".to_owned(),
         which: Which::Service(ComposeService {
@@ -201,4 +199,60 @@ async fn the_rig_of_three_services_is_reached_from_its_folder() {
         .await
         .unwrap();
     assert!(tests.out.contains("3 passed"), "{tests:?}");
+}
+
+/// The folder of the compose project, where it runs.
+fn folder_of_the_rig() -> Option<PathBuf> {
+    if !docker(&["ps", "-q", "--filter", "name=talaria-test_app_1"]).is_empty() {
+        return Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("docker"));
+    }
+    let required = std::env::var("TALARIA_REQUIRE").unwrap_or_default();
+    let missing = "the compose project talaria-test does not run (tests/rigs/docker up)";
+    let is_required = required.split(',').any(|one| one == "docker");
+    assert!(!is_required, "{missing}, and TALARIA_REQUIRE names docker");
+    eprintln!("SKIPPED: {missing}");
+    None
+}
+
+/// What an agent does with a rig: it finds the service from the project's folder, runs the tests that are there against
+/// the other two, and sees what they wrote.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_runs_the_tests_of_the_rig() {
+    if rig().await.is_none() {
+        return;
+    }
+    let Some(here) = folder_of_the_rig() else { return };
+    let script = r#"
+import os
+from hermes_tools import read_file, terminal, write_file
+done = terminal("python3 -m pytest -q -p no:cacheprovider | tee /tmp/report-$$ && echo $SECRET_KEY && rm /tmp/report-$$")
+print(done["exit_code"], done["output"])
+print(os.environ.get("SECRET_KEY"), os.getcwd())
+# The password is a word like any other, and no secret is altered on its way.
+print("postgres", read_file("shop.py")["total_lines"] > 10)
+written = write_file("note.txt", os.environ.get("DATABASE_URL", "none"))
+print(written["resolved_path"], terminal("cat note.txt; rm note.txt")["output"])
+"#;
+    let mut command = talaria();
+    command.args(["run", "--on", "compose:app", "--json", "-c", script]);
+    let output = command
+        .current_dir(here)
+        .env("COMPOSE_PROJECT_NAME", "talaria-test")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let outcome: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(outcome["status"], "success", "{outcome:#}");
+    let printed = outcome["output"].as_str().unwrap();
+    for words in [
+        "0 ",
+        "3 passed",
+        "None /srv/app",
+        "postgres True",
+        "/srv/app/note.txt postgres://shop",
+    ] {
+        assert!(printed.contains(words), "{words}: {printed}");
+    }
+    assert!(!printed.contains("s3cret-key"), "{printed}");
+    assert_eq!(outcome["tool_calls_made"], 4, "{outcome:#}");
 }
