@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import List
 
 #: Seconds between two looks at the counter.
-LOOK = 2.0
+LOOK = 4.0
 #: The same while nobody has given a sign yet.
 FIRST_LOOK = 0.25
 #: Seconds beyond a look that is due after which the kernel wakes who should have looked.
