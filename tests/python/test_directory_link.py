@@ -89,7 +89,7 @@ def test_output_and_calls_survive_any_number_of_links(host):
 #: Nobody looks without being rung for.
 DEAF = [
     ("relay", b"SECOND_LOOK, IDLE_LOOK = 1.0, 30.0", b"SECOND_LOOK, IDLE_LOOK = 1e6, 1e6"),
-    ("lease", b"LOOK = 2.0", b"LOOK = 1e6"),
+    ("lease", b"LOOK = 4.0", b"LOOK = 1e6"),
     ("spool", b"self._moved + STILL", b"self._moved + 1e6"),
 ]
 
