@@ -39,6 +39,8 @@ WRITTEN_AGAIN = 10.0
 NOT_BEGUN = 2.0
 #: Seconds in which guard and supervisor must be gone when the session has ended.
 SEEN_OFF = 5.0
+#: Seconds that a look waits to be told that there is room for more, and for more to say where there was much; in all.
+ROOM, MORE, LONGEST_LOOK = 1.0, 0.1, 5.0
 #: The bytes acknowledged at once from which on the supervisor is told: it may have held back output.
 MUCH = 1 << 15
 
@@ -159,6 +161,8 @@ class Relay:
         self._blobs = Blobs(folder)
         self._ring = False
         self._until: Optional[float] = None  # of a look: how long something to say is waited for
+        # Of a look: how long it waits for room for more, for more itself, and how long it lasts.
+        self._room_until = self._more_until = self._look_until = 0.0
         self._farewell: Optional[bytes] = None
         self._finished = False
 
@@ -191,7 +195,11 @@ class Relay:
         if self._finished and not self._box:
             return
         now = time.monotonic()
-        due = min(self._due, self._heard + SILENCE if self._until is None else self._until)
+        due = self._due
+        if self._until is None:
+            due = min(due, self._heard + SILENCE)
+        elif not self._box:
+            due = min(due, self._end_of_waiting())
         due = min(due, self._box.due() or due)
         for fd, event in self._poll.poll(max(0, int((due - now) * 1000) + 1)):
             if fd == 0:
@@ -213,9 +221,17 @@ class Relay:
         if self._farewell is not None and self._box.is_empty():
             self._box.say_last(frames.pack(b"G", b"", self._farewell))
             self._finished = True
-        elif self._until is not None and (self._box.spoke or time.monotonic() >= self._until):
+        elif self._until is not None and time.monotonic() >= self._end_of_waiting():
             self._box.say_last(frames.pack(b"Z"))
             self._finished = True
+
+    def _end_of_waiting(self) -> float:
+        """When a look ends that has said all it can: there may be more, and no room for it yet."""
+        if not self._box.is_empty():
+            return min(self._room_until, self._look_until)
+        if self._box.spoke:
+            return min(self._more_until, self._look_until)
+        return self._until or 0.0
 
     def _ready(self, facts: str) -> None:
         folder = self._folder
@@ -254,15 +270,18 @@ class Relay:
         self._heard = time.monotonic()
         if not data:
             self._poll.unregister(0)
+            self._room_until = self._more_until = 0.0
             if self._until is None:
                 self._finished = True
                 self._box.clear()
             return
         for kind, final, key, payload, offset in self._reader.feed(data):
             handler = _HANDLERS.get(kind)
-            if handler is None or (self._until is not None):
+            if handler is None or (self._until is not None and kind not in _DURING_A_LOOK):
                 raise ValueError("the broker sent a frame that does not belong here (%r)" % kind)
             handler(self, key, payload, offset, final)
+            if self._until is not None and kind in _DURING_A_LOOK:
+                self._room_until, self._more_until = self._heard + ROOM, self._heard + MORE
         if self._ring:
             self._ring = False
             self._folder.ring(b"bell.s")
@@ -361,7 +380,9 @@ class Relay:
         self._box.say(frames.pack(b"l", b"", b"", offset))
 
     def _end_of_look(self, key: bytes, payload: bytes, offset: int, final: bool) -> None:
-        self._until = time.monotonic() + offset / 1000
+        now = time.monotonic()
+        self._until = now + offset / 1000
+        self._room_until, self._look_until = now + ROOM, now + LONGEST_LOOK
 
     def _refuse(self, key: bytes, what: str, error: OSError) -> None:
         text = "%s in %s: %s" % (what, os.fsdecode(self._folder.path), error.strerror or error)
@@ -502,3 +523,5 @@ _HANDLERS: Dict[bytes, Any] = {
     b"L": Relay._renew,
     b"Z": Relay._end_of_look,
 }
+#: What the broker may say after the end of a look: that it has taken what was said.
+_DURING_A_LOOK = (b"W", b"K")

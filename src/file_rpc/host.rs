@@ -19,6 +19,8 @@ use crate::link::{LinkCommand, LinkError, LinkEvent};
 
 /// Bytes that are gathered before they are written: what comes later in importance waits for no more than that.
 const BATCH: usize = MAX_PAYLOAD;
+/// Bytes of bodies that one look carries to the target: it takes all that it is told, whatever the broker does meanwhile.
+const LOOK_UPLOADS: usize = 2 << 20;
 /// The longest first frame; an environment is at most a few MiB.
 const MAX_READY: usize = 16 << 20;
 
@@ -132,6 +134,7 @@ impl Host {
     /// A relay has been started that is told all at once.
     pub(super) fn open_look(&mut self) {
         self.open_link();
+        self.uploads.allow(LOOK_UPLOADS);
         self.begin();
     }
 
@@ -324,6 +327,16 @@ impl Host {
         let all = std::mem::take(&mut self.acknowledge_all) || out.len() > before;
         if let Some(place) = self.log.acknowledge(all) {
             Frame::number(kind::ACKNOWLEDGED, place).encode(out);
+        }
+    }
+
+    /// Appends only what makes room for more from the target.
+    pub(super) fn write_room(&mut self, out: &mut BytesMut) {
+        if self.phase == Phase::Open {
+            self.write_window(out);
+            if let Some(place) = self.log.acknowledge(true) {
+                Frame::number(kind::ACKNOWLEDGED, place).encode(out);
+            }
         }
     }
 

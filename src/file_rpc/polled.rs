@@ -20,6 +20,11 @@ use crate::link::introduction::introduce;
 const WAIT: Duration = Duration::from_secs(1);
 /// Time beyond that in which it must have come back.
 const LIMIT: Duration = Duration::from_secs(20);
+/// The same for one that carries bodies to the target.
+const UPLOAD_LIMIT: Duration = Duration::from_secs(60);
+
+/// Time between two looks at what was taken of what a look brings, for it to bring more.
+const ROOM: Duration = Duration::from_millis(10);
 
 /// Looks until the session ends. The first look is that of the process which made the session.
 pub(super) async fn run(shared: Arc<Shared>, mut site: Site, connection: Connection) {
@@ -30,8 +35,13 @@ pub(super) async fn run(shared: Arc<Shared>, mut site: Site, connection: Connect
             Some(_) => Duration::ZERO,
             None => next_look(&shared, site.lease / 3).await,
         };
+        let limit = if shared.lock().host.is_uploading() {
+            UPLOAD_LIMIT
+        } else {
+            wait + LIMIT
+        };
         let look = look(&shared, &mut site, first.take(), wait);
-        let reason = match attempts.bounded(wait + LIMIT, look).await {
+        let reason = match attempts.bounded(limit, look).await {
             Some(Ok(())) => {
                 attempts = Attempts::new(site.reconnect_timeout);
                 continue;
@@ -110,7 +120,14 @@ async fn look(shared: &Arc<Shared>, site: &mut Site, first: Option<Connection>, 
     let mut stdin = connection.stdin.take();
     let write = async {
         write(&mut stdin, &frames).await;
-        std::future::pending::<()>().await;
+        loop {
+            tokio::time::sleep(ROOM).await;
+            let mut room = BytesMut::new();
+            shared.lock().host.write_room(&mut room);
+            if !room.is_empty() {
+                write(&mut stdin, &room).await;
+            }
+        }
     };
     let read = async {
         if !is_first

@@ -40,6 +40,11 @@ impl Uploads {
         }
     }
 
+    /// From now on so many bytes may be on their way at once.
+    pub(super) fn allow(&mut self, allowance: usize) {
+        self.allowance = allowance.max(MAX_PAYLOAD);
+    }
+
     pub(super) fn add(&mut self, id: String, body: Bytes) {
         self.remove(&id);
         self.queue.push_back(Upload {

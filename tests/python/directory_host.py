@@ -212,6 +212,7 @@ class Host:
         self.patches = ()
         self.link = None
         self.looking = False
+        self.flowing = True  # whether room is made during a look too
         self.facts = None
         self.ready = None
         self.gone = None
@@ -373,7 +374,7 @@ class Host:
             self.log += len(fresh)
             for event, fields in self._events.feed(fresh):
                 self._event(event, fields)
-            if self.acking and not self.looking:
+            if self.acking and (self.flowing or not self.looking):
                 self.link.send(b"K", offset=self.log)
         elif kind == b"Q":
             body = self.partial.setdefault(key, bytearray())
@@ -389,7 +390,7 @@ class Host:
             self.refused.append((key, payload.decode()))
         elif kind == b"b":
             self.blobs[key] = offset
-        if self.widening and not self.looking and self.link.consumed >= self._widened + (1 << 15):
+        if self.widening and (self.flowing or not self.looking) and self.link.consumed >= self._widened + (1 << 15):
             self._widened = self.link.consumed
             self.link.send(b"W", offset=self._widened)
 

@@ -390,6 +390,31 @@ def test_the_first_link_may_be_a_look(host, tmp_path):
     wait_until(lambda: not os.path.exists(session.folder))
 
 
+def test_a_look_brings_more_than_a_window_where_room_is_made(host):
+    window = 1 << 18
+    session = host(window=window).ready_kernel()
+    session.acking = False
+    session.cell(1, "import sys\nfor i in range(80): sys.stdout.write('z' * 65535 + '\\n')\nprint('end')")
+    session.pump(lambda: not session.unstored)
+    session.drop()
+    spooled = session.disk()
+    wait_until(lambda: len([name for name in os.listdir(spooled) if len(name) == 16]) > 15)
+    session.acking = True
+    session.flowing = False
+    before = session.log
+    session.look()
+    assert 0 < session.log - before <= window
+    session.flowing = True
+    before = session.log
+    session.look()
+    assert session.log - before > 4 * window
+    session.looking = False
+    session.relink()
+    session.pump(lambda: session.done(1))
+    assert len(session.output[1]) == 80 * 65536 + 4
+    session.end()
+
+
 def test_output_is_held_back_while_the_broker_catches_up(host):
     session = host(window=1 << 19).ready_kernel()
     session.cell(1, "import sys\nfor i in range(160): sys.stdout.write('z' * 65535 + '\\n')\nprint('end')")
