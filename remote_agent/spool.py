@@ -68,8 +68,8 @@ class Spool:
         """Tells the relay of new events, and sees how far the broker is behind."""
         if self._said:
             self._said = False
-            if self._folder.is_gone():
-                self._make_again()
+            if self._folder.is_gone() and not self._make_again():
+                self.deadline = min(self.deadline or 0.0, time.monotonic() + RETRY)
             self._folder.ring(b"bell.r", b"o\n")
         self._loop.hold(self._is_behind())
 
