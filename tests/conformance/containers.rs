@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -50,6 +51,12 @@ pub(crate) fn are_there() -> bool {
     assert!(!is_required, "{missing}, and TALARIA_REQUIRE names docker");
     eprintln!("SKIPPED: conformance on containers: {missing}");
     false
+}
+
+/// The group whose members may use the engine.
+pub(crate) fn group() -> Option<u32> {
+    let socket = std::fs::metadata(engine().ok()?.strip_prefix("unix://")?).ok()?;
+    (socket.mode() & 0o060 == 0o060).then(|| socket.gid())
 }
 
 /// What docker's own client prints, of the engine that this process would use; `None` where it fails.

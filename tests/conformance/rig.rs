@@ -163,6 +163,18 @@ fn python_minor() -> u32 {
     })
 }
 
+/// An interpreter of this machine that every user can run.
+fn interpreter_for_all() -> Option<&'static Path> {
+    let is_fit = |python: &&str| {
+        let asked = Command::new(python)
+            .args(["-c", "import sys; sys.exit(sys.version_info < (3, 8))"])
+            .status();
+        asked.is_ok_and(|status| status.success())
+    };
+    let found = ["/usr/bin/python3", "/usr/local/bin/python3"].into_iter().find(is_fit);
+    found.map(Path::new)
+}
+
 impl Rig {
     fn new(target: &'static Target, keeps_state: bool) -> Self {
         let scratch = tempfile::Builder::new().prefix("conf-").tempdir().unwrap();
@@ -224,20 +236,15 @@ impl Rig {
     }
 
     /// Gives the test's folders to a user that nobody else is. None where that cannot be: the tests do
-    /// not run as root, the machine has no interpreter for all, or an engine would not listen to that user.
+    /// not run as root, the machine has no interpreter for all, or the engine listens to no group.
     pub(crate) fn other_user(&self) -> Option<OtherUser> {
-        if self.target.kind == Kind::Docker {
+        if !rustix::process::geteuid().is_root() {
             return None;
         }
-        let python = ["/usr/bin/python3", "/usr/local/bin/python3"]
-            .into_iter()
-            .find(|python| {
-                let asked = Command::new(python)
-                    .args(["-c", "import sys; sys.exit(sys.version_info < (3, 8))"])
-                    .status();
-                asked.is_ok_and(|status| status.success())
-            });
-        let python = python.filter(|_| rustix::process::geteuid().is_root())?;
+        let (python, group) = match self.target.kind {
+            Kind::Here | Kind::Exec => (interpreter_for_all()?, None),
+            Kind::Docker => (containers::python(), Some(containers::group()?)),
+        };
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = std::process::id() % 1_000_000 * 100 + NEXT.fetch_add(1, Ordering::Relaxed);
         let user = 2_000_000_000 + number % 100_000_000;
@@ -247,7 +254,12 @@ impl Rig {
         // Where it was built may be closed to others.
         let program = self.scratch().join("talaria");
         std::fs::copy(env!("CARGO_BIN_EXE_talaria"), &program).unwrap();
-        Some(OtherUser { user, python, program })
+        Some(OtherUser {
+            user,
+            group,
+            python,
+            program,
+        })
     }
 
     /// Variables of a broker with nothing of this machine's user in them, and more.
@@ -407,7 +419,9 @@ impl Rig {
 pub(crate) struct OtherUser {
     /// Its number.
     pub(crate) user: u32,
-    python: &'static str,
+    /// Beside its own: the one that the engine listens to.
+    group: Option<u32>,
+    python: &'static Path,
     program: PathBuf,
 }
 
@@ -415,7 +429,11 @@ impl OtherUser {
     /// What runs a command as that user.
     pub(crate) fn prefix(&self) -> Vec<String> {
         let user = self.user.to_string();
-        let words = ["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"];
+        let groups = match self.group {
+            Some(group) => format!("--groups={group}"),
+            None => "--clear-groups".to_owned(),
+        };
+        let words = ["setpriv", "--reuid", &user, "--regid", &user, &groups];
         words.map(str::to_owned).to_vec()
     }
 
