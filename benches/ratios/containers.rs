@@ -13,11 +13,15 @@ use talaria_broker::broker::Broker;
 use talaria_broker::config::Transport;
 use talaria_broker::environment::Environment;
 use talaria_broker::session::{Cell, Session, SessionOptions};
+use talaria_broker::tools::BuiltinTools;
 
-use crate::measure::{Echo, Result, compare, line, median, numbers, quantile, run, say, succeeded, times_in_cell};
+use crate::measure::{
+    Driver, Echo, Result, compare, line, median, numbers, quantile, run, say, succeeded, times_in_cell,
+};
 
-pub(crate) const FIGURES: [&str; 9] = [
+pub(crate) const FIGURES: [&str; 10] = [
     "container-call",
+    "container-terminal",
     "container-cell",
     "container-first-cell",
     "image-first-cell",
@@ -52,6 +56,9 @@ pub(crate) async fn measure(wanted: &impl Fn(&str) -> bool) -> Result<()> {
         bench.call("tmpfs-call", &[], 3.0).await?;
         // Without room in memory it goes to the container's disk.
         bench.call("overlay-call", &["--shm-size", "65536"], 4.0).await?;
+    }
+    if wanted("container-terminal") {
+        bench.terminal().await?;
     }
     if wanted("container-cell") {
         bench.warm_cell().await?;
@@ -119,6 +126,28 @@ impl Bench {
         say(name, &ours, "echo by docker exec -i", &theirs, wanted)?;
         let spread = format!("{name}-p99");
         compare(&spread, quantile(&ours, 0.99), "its median", median(&ours), 2.5)
+    }
+
+    /// A command in the container, called by a script there, against the same of an agent that has such scripts.
+    async fn terminal(&self) -> Result<()> {
+        let container = self.container(&[])?;
+        let broker = Broker::new(4);
+        let mut options = container.options();
+        options.host = Arc::new(BuiltinTools::new(None));
+        let session = broker.open(options)?;
+        let python = std::env::var_os("TALARIA_BENCH_PYTHON").ok_or("run this by benches/run")?;
+        let mut baseline = Driver::start(python.as_ref(), "terminal_hermes.py", &[&self.image])?;
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        for round in 0..4 {
+            let mine = numbers(&session.execute(Cell::new(TERMINAL)).await)?;
+            let other = baseline.measure(5)?;
+            if round > 0 {
+                ours.extend(mine);
+                theirs.extend(other);
+            }
+        }
+        broker.close().await;
+        say("terminal", &ours, "hermes-agent, same image", &theirs, 0.1)
     }
 
     async fn warm_cell(&self) -> Result<()> {
@@ -325,6 +354,16 @@ impl Bench {
         ))
     }
 }
+
+const TERMINAL: &str = "
+from time import perf_counter_ns
+from hermes_tools import terminal
+times = []
+for _ in range(20):
+    began = perf_counter_ns()
+    assert terminal('true')['exit_code'] == 0
+    times.append(perf_counter_ns() - began)
+print(*times)";
 
 const SIXTEEN: &str = "
 import threading

@@ -75,7 +75,7 @@ impl Bench {
     async fn tool_call(&self) -> Result<()> {
         let broker = Broker::new(4);
         let session = broker.open(self.options())?;
-        let mut baseline = Driver::start(&self.baselines, "echo_execnet.py")?;
+        let mut baseline = Driver::start(&self.baselines, "echo_execnet.py", &[])?;
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for round in 0..21 {
             let mine = times_in_cell(&session, 300).await?;
@@ -93,7 +93,7 @@ impl Bench {
     async fn warm_cell(&self) -> Result<()> {
         let broker = Broker::new(4);
         let session = broker.open(self.options())?;
-        let mut baseline = Driver::start(&self.baselines, "cell_ipykernel.py")?;
+        let mut baseline = Driver::start(&self.baselines, "cell_ipykernel.py", &[])?;
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for round in 0..21 {
             for _ in 0..50 {

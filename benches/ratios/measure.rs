@@ -100,12 +100,13 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn start(python: &Path, script: &str) -> Result<Self> {
+    pub(crate) fn start(python: &Path, script: &str, arguments: &[&str]) -> Result<Self> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("benches/baselines")
             .join(script);
         let mut child = Command::new(python)
             .arg(script)
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
