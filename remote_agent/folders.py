@@ -1,4 +1,4 @@
-"""Folders of the session's own: made private, removed whole."""
+"""Folders of the session's own: where there is room for one, and how it is removed whole."""
 
 from __future__ import annotations
 
@@ -7,6 +7,19 @@ import os
 TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
     from typing import List, Optional
+
+
+#: Bytes that must be free where a session's folder is made, unless all places are full.
+ROOM = 1 << 20
+
+
+def is_full(base: bytes) -> bool:
+    """Whether there is no room for a session's folder."""
+    try:
+        place = os.statvfs(base)
+    except OSError:
+        return False  # making the folder says more
+    return place.f_bavail * place.f_frsize < ROOM
 
 
 def remove(folders: List[bytes]) -> None:

@@ -30,8 +30,6 @@ else:
 OWN_CLEANUP = 1.0
 
 
-#: Bytes that must be free where the session's folder is made, unless all places are full.
-ROOM = 1 << 20
 #: The longest path a Unix socket may have, with some room (108 on Linux, 104 elsewhere).
 SOCKET_PATH = 100
 
@@ -85,7 +83,7 @@ def _make_folders(bases: List[bytes], name: bytes) -> List[bytes]:
     from the first moment there is somebody who removes them.
     """
     made: List[bytes] = []
-    for base in sorted(bases, key=_is_full):
+    for base in sorted(bases, key=folders.is_full):
         folder = base + b"/" + name
         if made and len(folder) + len(b"/rpc.sock") > SOCKET_PATH:
             continue
@@ -97,14 +95,6 @@ def _make_folders(bases: List[bytes], name: bytes) -> List[bytes]:
         if len(folder) + len(b"/rpc.sock") <= SOCKET_PATH:
             break
     return made
-
-
-def _is_full(base: bytes) -> bool:
-    try:
-        place = os.statvfs(base)
-    except OSError:
-        return False  # making the folder says more
-    return place.f_bavail * place.f_frsize < ROOM
 
 
 class PipeWatch(Watch):

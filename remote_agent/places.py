@@ -11,8 +11,6 @@ TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
     from typing import Dict, List
 
-#: Bytes that must be free in a place, unless all of them are full.
-ROOM = 1 << 20
 _MEMORY = (b"tmpfs", b"ramfs")
 # Neither locks nor renames can be relied on there.
 _REMOTE = (b"nfs", b"nfs4", b"cifs", b"smb3", b"smbfs", b"afs", b"fuse.sshfs")
@@ -30,7 +28,7 @@ def make(session: bytes, wanted: List[bytes], home: bytes) -> List[bytes]:
     bases = wanted + [environment.get(b"XDG_RUNTIME_DIR", b""), b"/dev/shm"] + fallback
     bases = [base for base in dict.fromkeys(bases) if base.startswith(b"/")]
     tried: List[str] = []
-    for base in sorted(bases, key=_is_full):
+    for base in sorted(bases, key=folders.is_full):
         kind = _kind_of(base, kinds)
         if kind in _REMOTE:
             tried.append("%s (a network file system)" % os.fsdecode(base))
@@ -62,7 +60,7 @@ def _on_disk(session: bytes, bases: List[bytes], kinds: Dict[int, bytes]) -> byt
         # With us the container ends, and nobody is left to clear up: its own disk goes with it, a mount does not.
         bases = sorted(bases, key=_is_mounted)
     for base in bases:
-        if base.startswith(b"/") and _kind_of(base, kinds) not in _MEMORY + _REMOTE and not _is_full(base):
+        if base.startswith(b"/") and _kind_of(base, kinds) not in _MEMORY + _REMOTE and not folders.is_full(base):
             path = base + b"/talaria-" + session + b"-disk"
             try:
                 os.mkdir(path, 0o700)
@@ -77,14 +75,6 @@ def _is_mounted(base: bytes) -> bool:
         return os.stat(base).st_dev != os.stat("/").st_dev
     except OSError:
         return True
-
-
-def _is_full(base: bytes) -> bool:
-    try:
-        place = os.statvfs(base)
-    except OSError:
-        return False  # making the folder says more
-    return place.f_bavail * place.f_frsize < ROOM
 
 
 def _file_systems() -> Dict[int, bytes]:

@@ -4,6 +4,7 @@
 //! `host.rs` is our half as a state machine without I/O, made of `commands.rs`, `uploads.rs`, `calls.rs` and `log.rs`;
 //! `stream.rs` and `polled.rs` drive it.
 
+mod attempts;
 mod calls;
 mod commands;
 mod frame;

@@ -8,10 +8,11 @@ use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tracing::debug;
 
+use super::attempts::{Attempts, Lost};
 use super::frame::{Frame, kind};
 use super::host::Signal;
 use super::shared::{Shared, Writer};
-use super::site::{Attempts, Connection, Lost, Site};
+use super::site::{Connection, Site};
 use super::stream::{end, receive};
 use crate::link::LinkError;
 use crate::link::introduction::introduce;
@@ -85,23 +86,10 @@ async fn next_look(shared: &Shared, idle: Duration) -> Duration {
 
 /// Asks for the target until it can be looked at again.
 async fn wait_for_target(site: &Site, attempts: &mut Attempts, mut reason: String) -> Result<(), LinkError> {
-    let mut is_paused = false;
     loop {
-        if let Some(error) = attempts.give_up(&site.name, &reason) {
-            return Err(error);
-        }
-        attempts.pause(!is_paused).await;
-        let left = attempts.left();
-        is_paused = false;
-        match attempts.bounded(LIMIT.min(left), site.check()).await {
-            Some(Ok(Some(()))) => return Ok(()),
-            Some(Ok(None)) => {
-                is_paused = true;
-                attempts.set_left(left);
-            }
-            Some(Err(Lost::Broken(why))) => reason = why,
-            Some(Err(Lost::Ended(error))) => return Err(error),
-            None => reason = "it did not answer in time".to_owned(),
+        attempts.next(&site.name, &reason).await?;
+        if let Some(()) = attempts.attempt(LIMIT, &mut reason, site.check()).await? {
+            return Ok(());
         }
     }
 }

@@ -1,34 +1,24 @@
-//! The place of a session on its target: how further links to it are made, and for how long that is tried.
+//! The place of a session on its target, and how further links to it are made.
 
 use std::ffi::OsString;
-use std::future::Future;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
-use tokio::time::Instant;
 use tracing::debug;
 
+use super::attempts::Lost;
 use super::shared::Writer;
 use super::start::Start;
 use crate::backends::{BackendError, Command, Process, ProcessWait, Target, TargetState};
 use crate::bundle;
-use crate::limits::format_seconds;
 use crate::link::LinkError;
 
 /// The number of the link that makes a session.
 pub(super) const FIRST_LINK: u64 = 1;
-/// The first and the longest pause between two attempts to make a link.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
-/// Time between two looks at the clock while something is waited for. More than twice of it has not passed for us:
-/// we were stopped, or asleep.
-pub(super) const TICK: Duration = Duration::from_millis(500);
 /// Time to wait for the end of a process that carries nothing any more.
 const LAST_WORDS: Duration = Duration::from_millis(100);
-/// Links in a row that broke before they brought anything on, from which on that is named as the reason.
-const SHORT_LIVED: u32 = 5;
 /// Time in which a relay that has said that the session is gone must have seen to it that nothing is left.
 const SEEN_OFF: Duration = Duration::from_secs(8);
 
@@ -99,15 +89,6 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.end.kill();
     }
-}
-
-/// Why a link came to its end.
-#[derive(Debug)]
-pub(super) enum Lost {
-    /// It broke; another one can be made.
-    Broken(String),
-    /// The session has ended.
-    Ended(LinkError),
 }
 
 /// Where a session is.
@@ -191,130 +172,5 @@ impl Site {
             Err(BackendError::Gone { reason, advice, .. }) => Err(self.ended(format!("{reason}; {advice}"))),
             Err(error) => Err(Lost::Broken(error.to_string())),
         }
-    }
-}
-
-/// How long and how often it has been tried to come back.
-pub(super) struct Attempts {
-    left: Duration,
-    whole: Duration,
-    pause: Duration,
-    short_lived: u32,
-}
-
-impl Attempts {
-    pub(super) fn new(whole: Duration) -> Self {
-        Self {
-            left: whole,
-            whole,
-            pause: PAUSES.0,
-            short_lived: 0,
-        }
-    }
-
-    /// A link has ended that had stood. Only one that brought something on counts as having come back.
-    pub(super) fn lost(&mut self, progress: bool) {
-        if progress {
-            *self = Self::new(self.whole);
-        } else {
-            self.short_lived += 1;
-        }
-    }
-
-    /// Waits before the next attempt; `charged` while the target could answer.
-    pub(super) async fn pause(&mut self, charged: bool) {
-        let pause = self.pause;
-        self.pause = (2 * pause).min(PAUSES.1);
-        tokio::time::sleep(pause).await;
-        if charged {
-            self.left = self.left.saturating_sub(pause);
-        }
-    }
-
-    /// The time that is left.
-    pub(super) fn left(&self) -> Duration {
-        self.left
-    }
-
-    /// Takes back what an attempt was charged.
-    pub(super) fn set_left(&mut self, left: Duration) {
-        self.left = left;
-    }
-
-    /// Lets an attempt go on for `limit` at most, and charges it. Time in which this process did not run does not count.
-    pub(super) async fn bounded<T>(&mut self, limit: Duration, attempt: impl Future<Output = T>) -> Option<T> {
-        let mut attempt = pin!(attempt);
-        let mut limit = limit;
-        loop {
-            let began = Instant::now();
-            let result = tokio::time::timeout(TICK.min(limit), &mut attempt).await;
-            let passed = began.elapsed().min(2 * TICK);
-            self.left = self.left.saturating_sub(passed);
-            limit = limit.saturating_sub(passed);
-            match result {
-                Ok(result) => return Some(result),
-                Err(_) if limit.is_zero() => return None,
-                Err(_) => {}
-            }
-        }
-    }
-
-    /// The end of all attempts, when that has come.
-    pub(super) fn give_up(&self, target: &str, reason: &str) -> Option<LinkError> {
-        self.left.is_zero().then(|| LinkError::Lost {
-            target: target.to_owned(),
-            patience: format_seconds(self.whole),
-            reason: if self.short_lived >= SHORT_LIVED {
-                format!(
-                    "a stream was opened {} times and broke at once each time, the last time because {reason}; `transport: polled` needs no stream that lasts",
-                    self.short_lived
-                )
-            } else {
-                reason.to_owned()
-            },
-        })
-    }
-}
-
-#[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn only_links_that_bring_something_on_give_new_time() {
-        let mut attempts = Attempts::new(Duration::from_secs(1));
-        assert_eq!(
-            attempts
-                .bounded(Duration::from_millis(20), std::future::pending::<()>())
-                .await,
-            None
-        );
-        let left = attempts.left();
-        assert!(left < Duration::from_secs(1));
-        attempts.lost(false);
-        assert_eq!(attempts.left(), left);
-        attempts.pause(false).await;
-        assert_eq!(attempts.left(), left);
-        attempts.pause(true).await;
-        assert!(attempts.left() < left);
-        attempts.lost(true);
-        assert_eq!(attempts.left(), Duration::from_secs(1));
-        assert_eq!(attempts.bounded(Duration::from_secs(1), async { 7 }).await, Some(7));
-    }
-
-    #[test]
-    fn streams_that_break_at_once_are_named_as_the_reason() {
-        let mut attempts = Attempts::new(Duration::from_secs(60));
-        assert!(attempts.give_up("exec:x", "the relay ended").is_none());
-        attempts.set_left(Duration::ZERO);
-        let said = attempts.give_up("exec:x", "the relay ended").unwrap().to_string();
-        assert!(said.contains("within 60s: the relay ended; the session"), "{said}");
-        for _ in 0..SHORT_LIVED {
-            attempts.lost(false);
-        }
-        let said = attempts.give_up("exec:x", "the relay ended").unwrap().to_string();
-        assert!(said.contains("opened 5 times and broke at once"), "{said}");
-        assert!(said.contains("`transport: polled`"), "{said}");
     }
 }

@@ -11,10 +11,11 @@ use tokio::io::AsyncWriteExt;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use super::attempts::Lost;
 use super::link::FileLink;
 use super::ready::Ready;
 use super::shared::Shared;
-use super::site::{Connection, FIRST_LINK, Lost, Site};
+use super::site::{Connection, FIRST_LINK, Site};
 use super::{polled, stream};
 use crate::backends::{BackendError, Command, Target};
 use crate::bundle::{self, DirectoryStart, Interpreters};

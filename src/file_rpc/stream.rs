@@ -9,10 +9,11 @@ use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
 use tracing::info;
 
+use super::attempts::{Attempts, Lost, TICK};
 use super::host::Signal;
 use super::ready::Ready;
 use super::shared::Shared;
-use super::site::{Attempts, Connection, Lost, Site, TICK};
+use super::site::{Connection, Site};
 use crate::link::LinkError;
 use crate::link::introduction::introduce;
 
@@ -76,23 +77,11 @@ async fn reconnect(
     attempts: &mut Attempts,
     mut reason: String,
 ) -> Result<Connection, LinkError> {
-    let mut is_paused = false;
     loop {
-        if let Some(error) = attempts.give_up(&site.name, &reason) {
-            return Err(error);
-        }
-        attempts.pause(!is_paused).await;
-        let left = attempts.left();
-        is_paused = false;
-        match attempts.bounded(ATTEMPT.min(left), attempt(shared, site)).await {
-            Some(Ok(Some(connection))) => return Ok(connection),
-            Some(Ok(None)) => {
-                is_paused = true;
-                attempts.set_left(left);
-            }
-            Some(Err(Lost::Broken(why))) => reason = why,
-            Some(Err(Lost::Ended(error))) => return Err(error),
-            None => reason = "it did not answer in time".to_owned(),
+        attempts.next(&site.name, &reason).await?;
+        let made = attempts.attempt(ATTEMPT, &mut reason, attempt(shared, site)).await?;
+        if let Some(connection) = made {
+            return Ok(connection);
         }
     }
 }
