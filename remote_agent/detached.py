@@ -1,5 +1,6 @@
 """The start of a session whose messages travel through a directory: starts its guard, which makes the directory,
-apart from whoever started us, and becomes the first relay. As PID 1 it becomes the guard, and a child the relay.
+apart from whoever started us, and becomes the first relay. Where it has to stay it becomes the guard, and a child
+the relay.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ import survey
 
 TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
+    import signal
     from typing import Any, Callable, Dict, List, NoReturn
+else:
+    import _signal as signal
 
 #: Modules of the relay in the order of their imports, for later links.
 RELAY_CODE = (
@@ -76,12 +80,12 @@ def _enter(folder: str) -> None:
 def _fork_guard(configuration: Dict[str, List[bytes]], home: bytes, modules: Any) -> bytes:
     """Starts the guard, apart from us, and returns the directory that it made.
 
-    It makes it, and not we: from the first moment there is somebody who removes it. As PID 1 this process
+    It makes it, and not we: from the first moment there is somebody who removes it. Where this process has to stay it
     becomes the guard, and the call returns in a child.
     """
     ours, theirs = os.pipe()
     try:
-        if os.getpid() == 1:
+        if _has_to_stay():
             relay = os.fork()
             if relay:
                 _guard(configuration, home, theirs, relay, modules)
@@ -99,6 +103,26 @@ def _fork_guard(configuration: Dict[str, List[bytes]], home: bytes, modules: Any
     if told.startswith(b"+"):
         return told[1:]
     raise _Refused(told[1:].decode("utf-8", "replace") or "the process that guards the session could not be started")
+
+
+def _has_to_stay() -> bool:
+    """Whether nobody but who started us takes note of our end.
+
+    As PID 1, and where a command was started in a container whose PID 1 does not reap: what is left to that one is a
+    zombie for ever, one for each session.
+    """
+    return os.getpid() == 1 or (os.getppid() == 0 and not _reaps_orphans())
+
+
+def _reaps_orphans() -> bool:
+    """Whether PID 1 wants to know of its children's ends, or has the kernel forget them."""
+    try:
+        with open("/proc/1/status", "rb") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return True
+    masks = [int(line.split()[1], 16) for line in lines if line.startswith((b"SigBlk:", b"SigIgn:", b"SigCgt:"))]
+    return any(mask >> (signal.SIGCHLD - 1) & 1 for mask in masks)
 
 
 def _fork_and_leave(child: Callable[[], None], answer: int) -> NoReturn:

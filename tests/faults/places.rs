@@ -1,9 +1,10 @@
 //! Containers as they are: other users, no home, little to write in, little to run.
 
+use talaria_broker::config::Transport;
 use talaria_broker::outcome::Status;
 use talaria_broker::session::SessionOptions;
 
-use crate::rig::{Rig, ours};
+use crate::rig::{Rig, first_process, ours};
 
 /// The core of the contract, in a few cells.
 fn works(rig: &Rig, options: SessionOptions) {
@@ -113,4 +114,25 @@ fn credentials_of_an_image_are_not_the_cells() {
             .contains("k3y-of-the-image")
     );
     rig.close();
+}
+
+/// As most images start: the program itself is PID 1, and takes note of nobody's end.
+#[test]
+fn a_first_process_that_reaps_nobody_keeps_no_zombies() {
+    let Some(rig) = Rig::new() else { return };
+    let (options, name) = rig.running("base", &["--init=false"]);
+    for transport in [Transport::Stream, Transport::Polled] {
+        let mut options = options.clone();
+        options.transport = transport;
+        let session = rig.open(options);
+        session.ok("import os\nif os.fork() == 0: os._exit(0)");
+        session.ok("from hermes_tools import terminal\nassert terminal('(sleep 0.1 &) ; true')['exit_code'] == 0");
+        drop(session);
+    }
+    rig.close();
+    let first = first_process(&name).to_string();
+    let statuses = std::fs::read_dir("/proc").unwrap().flatten();
+    let statuses = statuses.filter_map(|entry| std::fs::read_to_string(entry.path().join("status")).ok());
+    let children = statuses.filter(|status| status.lines().any(|line| line.split_whitespace().eq(["PPid:", &first])));
+    assert_eq!(children.collect::<Vec<_>>(), Vec::<String>::new());
 }

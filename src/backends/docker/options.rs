@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn mounts_are_read() {
-        let read = |text| Volume::parse(text, Path::new("/work"), Some(Path::new("/home/bob")));
+        let read = |text| Volume::parse(text, Path::new("/project"), Some(Path::new("/home/bob")));
         let path = |source: &str, target: &str| Volume {
             source: VolumeSource::Path(source.into()),
             target: target.into(),
@@ -267,8 +267,8 @@ mod tests {
         for (text, volume) in [
             ("/a:/b", path("/a", "/b")),
             ("/a:/b:rw,cached", path("/a", "/b")),
-            ("./a:/b", path("/work/a", "/b")),
-            (".:/b", path("/work", "/b")),
+            ("./a:/b", path("/project/a", "/b")),
+            (".:/b", path("/project", "/b")),
             ("~/a:/b", path("/home/bob/a", "/b")),
             (
                 "/a:/b:ro",
