@@ -129,14 +129,20 @@ fn volume(rig: &Rig) -> String {
     format!("{folder}:{folder}")
 }
 
-/// Waits for the containers of a test to be gone; those that were left all the same, which are removed.
+/// Waits for the containers of a test to be gone; those that were left all the same, which are removed. A broker that was
+/// killed may leave one that it had made and not started: whoever opens such a target next sweeps it.
 pub(crate) fn take_what_is_left(rig: &Rig) -> Vec<String> {
     let filter = format!("volume={}", rig.scratch().display());
     let list = || {
         let shown = docker(&["ps", "--all", "--filter", &filter, "--format", "{{.Names}} {{.Status}}"]).unwrap();
         shown.lines().map(str::to_owned).collect::<Vec<_>>()
     };
-    wait_until(Duration::from_secs(10), || list().is_empty());
+    let gone = || wait_until(Duration::from_secs(10), || list().is_empty());
+    if !gone() && rig.kills_brokers() && list().iter().all(|container| container.ends_with(" Created")) {
+        let next = rig.cli(["run", "-c", "pass"]).run();
+        assert_eq!(next.code(), 0, "{next:?}");
+        gone();
+    }
     let left = list();
     for container in &left {
         let name = container.split(' ').next().unwrap_or_default();

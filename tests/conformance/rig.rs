@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -103,6 +103,7 @@ pub(crate) struct Rig {
     /// Whether its sessions keep a kernel; else each cell is a standalone script.
     pub(crate) keeps_state: bool,
     scratch: TempDir,
+    kills_brokers: AtomicBool,
     /// The broker of its sessions.
     pub(crate) broker: Broker,
 }
@@ -186,6 +187,7 @@ impl Rig {
             target,
             keeps_state,
             scratch,
+            kills_brokers: AtomicBool::new(false),
             broker: Broker::new(4),
         }
     }
@@ -367,6 +369,7 @@ impl Rig {
 
     /// The same for a test that kills it: elsewhere nobody but the lease ends what is left then, so that is short.
     pub(crate) fn mortal_cli<S: Into<OsString>>(&self, arguments: impl IntoIterator<Item = S>) -> Cli {
+        self.kills_brokers.store(true, Ordering::Relaxed);
         let cli = self.cli(arguments);
         match self.target.kind {
             Kind::Here => cli,
@@ -374,6 +377,11 @@ impl Rig {
                 .env("TALARIA_CODE_EXECUTION_LEASE", "3s")
                 .env("TALARIA_CODE_EXECUTION_RECONNECT_TIMEOUT", "1s"),
         }
+    }
+
+    /// Whether command lines were made to be killed.
+    pub(crate) fn kills_brokers(&self) -> bool {
+        self.kills_brokers.load(Ordering::Relaxed)
     }
 
     /// The time after which nothing is left of a broker that was killed; more on a machine that is busy with other tests.
