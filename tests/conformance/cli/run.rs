@@ -270,7 +270,7 @@ fn flags_say_how_a_session_is_made(rig: &Rig) {
         .env("B_TOKEN", "passed")
         .run();
     assert_eq!(output.stdout, "sub 1 passed\n", "{output:?}");
-    let code = "import os, hermes_tools\nprint(os.getcwd().startswith(os.environ['TMPDIR']), 'terminal' in hermes_tools.__all__, 'read_file' in hermes_tools.__all__)";
+    let code = "import os, hermes_tools\nprint('/talaria-' in os.getcwd() and not os.listdir(), 'terminal' in hermes_tools.__all__, 'read_file' in hermes_tools.__all__)";
     let output = rig
         .cli(["run", "--mode", "strict", "--allow", "terminal", "-c", code])
         .run();
