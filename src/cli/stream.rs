@@ -19,6 +19,8 @@ pub(crate) struct Terminal {
 }
 
 struct State {
+    /// What is done before the script can begin, and since when.
+    waits: Option<(String, Instant)>,
     began: Option<Instant>,
     calls: u64,
     drawn: bool,
@@ -32,6 +34,7 @@ impl Terminal {
     pub(crate) fn new(cancel: Cancel, status: bool) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
+                waits: None,
                 began: None,
                 calls: 0,
                 drawn: false,
@@ -69,8 +72,13 @@ impl Terminal {
 
     fn draw(&self) {
         let mut state = self.lock();
-        let Some(began) = state.began else { return };
+        let (what, began) = match (&state.began, &state.waits) {
+            (Some(began), _) => (None, *began),
+            (None, Some((what, since))) => (Some(what), *since),
+            (None, None) => return,
+        };
         let elapsed = began.elapsed();
+        let what = what.map(|what| format!("{what} · ")).unwrap_or_default();
         let stopping = self.cancel.is_cancelled();
         if !stopping && (elapsed < QUIET || !state.at_line_start) {
             return;
@@ -87,7 +95,7 @@ impl Terminal {
         };
         // Output without an end of line is not drawn over.
         let start = if state.at_line_start { "\r\x1b[K" } else { "\r\n" };
-        let line = format!("{start}{:.0} s{calls} · {advice}", elapsed.as_secs_f64());
+        let line = format!("{start}{what}{:.0} s{calls} · {advice}", elapsed.as_secs_f64());
         state.at_line_start = true;
         state.drawn = std::io::stderr().write_all(line.as_bytes()).is_ok();
     }
@@ -129,7 +137,16 @@ impl OutputSink for Terminal {
         self.lock().calls = made;
     }
 
+    fn progress(&self, line: &str) {
+        let mut state = self.lock();
+        let since = state.waits.take().map_or_else(Instant::now, |(_, since)| since);
+        state.waits = Some((line.to_owned(), since));
+    }
+
     fn started(&self) {
-        self.lock().began = Some(Instant::now());
+        let mut state = self.lock();
+        erase(&mut state);
+        state.waits = None;
+        state.began = Some(Instant::now());
     }
 }

@@ -7,5 +7,6 @@ mod cleaning;
 mod confinement;
 mod ends;
 mod finding;
+mod pulling;
 mod rig;
 mod streams;

@@ -46,6 +46,7 @@ pub(super) async fn ensure(
         Err(error) if failure::status(&error) == Some(404) => {}
         Err(error) => return Err(failure::engine_failed(target, &engine.address, &error)),
     }
+    tracing::info!(%image, "pulling");
     progress.phase(Phase::Pull);
     progress.note(&format!("pulling {image}"));
     let options = CreateImageOptionsBuilder::default()
