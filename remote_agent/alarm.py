@@ -14,6 +14,8 @@ else:
     import _signal as signal
 
 _CLOCK_MONOTONIC = 1
+#: Where glibc before 2.34 has timers.
+_OLD_HOME = "librt.so.1"
 #: struct sigevent: a value, the signal, how it is sent (SIGEV_SIGNAL), and room for more.
 _EVENT = struct.Struct("Pii48x")
 #: struct itimerspec: the interval (none), and the time until it goes off; seconds and nanoseconds each.
@@ -29,7 +31,7 @@ class Alarm:
     def __init__(self) -> None:
         self._timer: Any = None
         self._set: Optional[Callable[..., int]] = None
-        create = processes.c_function("timer_create")
+        create = processes.c_function("timer_create", _OLD_HOME)
         if create is None:
             return
         try:
@@ -40,7 +42,7 @@ class Alarm:
 
             timer = Pointer()
             if create(_CLOCK_MONOTONIC, _EVENT.pack(0, signal.SIGCONT, 0), ctypes.byref(timer)) == 0:
-                self._timer, self._set = timer, processes.c_function("timer_settime")
+                self._timer, self._set = timer, processes.c_function("timer_settime", _OLD_HOME)
         except Exception:
             pass  # not everywhere: others wake us
 

@@ -40,8 +40,8 @@ _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def c_function(name: str) -> Optional[Callable[..., int]]:
-    """A function of the C library that takes and returns what fits an int or is a pointer; None where there is none."""
+def c_function(name: str, *libraries: str) -> Optional[Callable[..., int]]:
+    """A function of the C library, or of others, that takes ints and pointers and returns an int; None without it."""
     # `_ctypes` alone costs a quarter of `ctypes`; every start of a session pays for it.
     try:
         ctypes: Any = __import__("_ctypes")
@@ -53,13 +53,18 @@ def c_function(name: str) -> Optional[Callable[..., int]]:
             _flags_ = 1  # FUNCFLAG_CDECL
             _restype_ = CInt
 
-        return Function(ctypes.dlsym(ctypes.dlopen(None, 0), name))
     except Exception:
         try:
             function: Callable[..., int] = getattr(__import__("ctypes").CDLL(None), name)
             return function
         except Exception:
             return None
+    for library in (None,) + libraries:
+        try:
+            return Function(ctypes.dlsym(ctypes.dlopen(library, 0), name))
+        except Exception:
+            pass  # the next may have it
+    return None
 
 
 _prctl = c_function("prctl")
