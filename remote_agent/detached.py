@@ -9,6 +9,7 @@ import marshal
 import os
 import sys
 
+import folders
 import frames
 import notation
 import processes
@@ -86,17 +87,17 @@ def _fork_guard(configuration: Dict[str, List[bytes]], home: bytes, modules: Any
     ours, theirs = os.pipe()
     try:
         if _has_to_stay():
-            relay = os.fork()
+            relay = processes.fork()
             if relay:
                 _guard(configuration, home, theirs, relay, modules)
         else:
-            between = os.fork()
+            between = processes.fork()
             if between == 0:
-                os.setsid()
+                processes.new_session()
                 _fork_and_leave(lambda: _guard(configuration, home, theirs, 0, modules), theirs)
             os.waitpid(between, 0)
     except OSError as error:
-        raise _Refused("no process can be started: %s" % error.strerror) from None
+        raise _Refused(str(error)) from None
     os.close(theirs)
     with open(ours, "rb") as file:
         told = file.read()
@@ -128,11 +129,11 @@ def _reaps_orphans() -> bool:
 def _fork_and_leave(child: Callable[[], None], answer: int) -> NoReturn:
     """The second of two forks: the child is nobody's."""
     try:
-        if os.fork() == 0:
-            os.setsid()
+        if processes.fork() == 0:
+            processes.new_session()
             child()
     except OSError as error:
-        os.write(answer, b"-no process can be started: " + os.fsencode(error.strerror or "?"))
+        os.write(answer, b"-" + str(error).encode("utf-8", "backslashreplace"))
     finally:
         os._exit(1)
 
@@ -143,17 +144,25 @@ def _guard(configuration: Dict[str, List[bytes]], home: bytes, answer: int, rela
         import keeper
         import places
 
+        made: List[bytes] = []
         try:
-            made = places.make(configuration["session"][0], configuration.get("base", []), home)
+            wanted = configuration.get("base", [])
+            made = places.make(configuration["session"][0], wanted, home)
+            bases = places.bases(wanted, home)
             if configuration["work"] != [b""]:
                 os.mkdir(made[0] + b"/disk/work", 0o700)
+            terms = float(configuration["first_lease"][0]), float(configuration["lease"][0])
+            guard = keeper.begin(made, bases, terms, relay, modules)
         except (OSError, places.Unusable) as error:
+            folders.remove(made)
             os.write(answer, b"-" + str(error).encode("utf-8", "backslashreplace"))
+            os.close(answer)
+            if relay:
+                os.waitpid(relay, 0)  # it says so; all ends with us
             os._exit(1)
         os.write(answer, b"+" + made[0])
         os.close(answer)
-        terms = float(configuration["first_lease"][0]), float(configuration["lease"][0])
-        keeper.run(made, terms, relay, modules)
+        guard()
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:

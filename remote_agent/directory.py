@@ -29,13 +29,15 @@ NUMBERS = (b"lease", b"taken", b"acked")
 RESERVE = 1 << 16
 #: Room for a few words (`fence`, `ended`): they must be written also when the disk is full.
 WORDS = 256
+#: Bytes of a message for which there is room in a link.
+SHORT = 60
 #: An unread bell of this size may have lost hints: it takes a page at least.
 FULL_BELL = 2048
 #: What stands in a request or an answer whose content lies in `disk` under the same name.
 ELSEWHERE = b"@"
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_OLD = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+_OLD = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _NUMBER = struct.Struct(">Q")
 _USER = os.geteuid()
 # struct flock, for which the library has no name.
@@ -73,10 +75,10 @@ def write_all(fd: int, data: bytes) -> None:
         written += os.write(fd, data[written : written + (1 << 20)])
 
 
-def open_old(path: bytes, limit: int) -> Tuple[int, int]:
+def open_old(path: bytes, limit: int, access: int = os.O_RDONLY) -> Tuple[int, int]:
     """Opens a regular file of ours: its descriptor and size. FileNotFoundError, or `Refused`."""
     try:
-        fd = os.open(path, _OLD)
+        fd = os.open(path, _OLD | access)
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -100,6 +102,20 @@ def read(path: bytes, limit: int) -> Optional[bytes]:
         return None
     with open(fd, "rb", buffering=0) as file:
         return file.readall()
+
+
+def put_short(path: bytes, data: bytes) -> None:
+    """Makes a few bytes that need no room: the target of a link. OSError: there is none even for that."""
+    os.symlink(b"=" + data.hex().encode("ascii"), path)
+
+
+def short(path: bytes) -> Optional[bytes]:
+    """What was made so; None when there is no such thing."""
+    try:
+        mark, text = os.readlink(path)[:1], os.readlink(path)[1:]
+        return bytes.fromhex(text.decode("ascii")) if mark == b"=" and os.lstat(path).st_uid == _USER else None
+    except (OSError, ValueError):
+        return None
 
 
 def put_words(path: bytes, words: bytes) -> None:
@@ -162,6 +178,7 @@ class Directory:
     def __init__(self, path: bytes) -> None:
         self.path = path
         self._lock = -1
+        self._disk = -1
         self._numbers: Dict[bytes, int] = {}
         self._bells: Dict[bytes, int] = {}
         self.open()
@@ -215,20 +232,27 @@ class Directory:
         except OSError:
             return False
 
+    def hold_disk(self) -> None:
+        """Shows by a lock that the folder on a disk is in use: it may outlive a directory in memory."""
+        try:
+            if self._disk >= 0 and os.fstat(self._disk).st_nlink:
+                return
+            fd = os.open(self.at(b"disk/lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            if self._disk >= 0:
+                os.close(self._disk)
+            self._disk = fd
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError:
+            pass  # there is no folder just now, or no room
+
     def unlock(self, byte: int) -> None:
         """Gives it back."""
         fcntl.lockf(self._lock, fcntl.LOCK_UN, 1, byte)
 
     def holder(self, byte: int) -> int:
         """The process that holds a byte of the lock; 0: none, or this one."""
-        if _FLOCK.format[0] == "q":
-            asked = _FLOCK.pack(byte, 1, 0, fcntl.F_WRLCK, 0)
-        else:
-            asked = _FLOCK.pack(fcntl.F_WRLCK, 0, byte, 1, 0)
-        found: Any = _FLOCK.unpack(fcntl.fcntl(self._lock, fcntl.F_GETLK, asked))
-        if _FLOCK.format[0] == "q":
-            return 0 if found[3] == fcntl.F_UNLCK else int(found[2])
-        return 0 if found[0] == fcntl.F_UNLCK else int(found[4])
+        kind, pid = _locked(self._lock, byte, 1)
+        return 0 if kind == fcntl.F_UNLCK else pid
 
     def wake_others(self, surely: bool = False) -> None:
         """Wakes the other processes of the session, should a script have stopped them.
@@ -284,6 +308,24 @@ class Directory:
         self._bells[name] = fd
 
 
+def _locked(fd: int, start: int, length: int) -> Tuple[int, int]:
+    """Kind and holder of a lock in this part of a file. A holder in another container has the number 0."""
+    if _FLOCK.format[0] == "q":
+        found: Any = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, _FLOCK.pack(start, length, 0, fcntl.F_WRLCK, 0)))
+        return int(found[3]), int(found[2])
+    found = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, 0, start, length, 0)))
+    return int(found[0]), int(found[4])
+
+
+def is_in_use(lock: bytes) -> bool:
+    """Whether another process holds any byte of this lock file of ours. OSError, `Refused`: there is none."""
+    fd = open_old(lock, 0, os.O_RDWR)[0]
+    try:
+        return _locked(fd, 0, 0)[0] != fcntl.F_UNLCK
+    finally:
+        os.close(fd)
+
+
 def check_ours(folder: bytes) -> None:
     """Raises OSError unless it is a folder of ours, and no link to one."""
     found = os.lstat(folder)
@@ -325,6 +367,8 @@ def make(path: bytes, disk: bytes, numbers: Dict[bytes, int]) -> None:
             os.mkfifo(path + b"/" + name, 0o600)
         except FileExistsError:
             pass
+        except OSError as error:
+            raise OSError(error.errno, "it takes no FIFO: %s" % (error.strerror or "?").lower(), path) from None
 
 
 def _make_folder(path: bytes) -> None:

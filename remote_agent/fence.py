@@ -77,12 +77,13 @@ def is_orphaned(folder: directory.Directory) -> bool:
     return not folder.holder(directory.SUPERVISOR) and not folder.holder(directory.GUARD)
 
 
-def sweep(folder: directory.Directory) -> None:
+def sweep(path: bytes, limit: float = 10.0) -> None:
     """Kills what bears the mark of a session whose own processes were killed, and removes its directory."""
     import folders
 
-    mark = b"HERMES_RPC_DIR=" + folder.path
-    deadline = time.monotonic() + 10
+    # What cells start bears it; what commands start has a reaper above it, which ends with the supervisor.
+    mark = b"HERMES_RPC_DIR=%s/rpc" % path
+    deadline = time.monotonic() + limit
     while time.monotonic() < deadline:
         found = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _bears(pid, mark)]
         for pid in found:
@@ -94,12 +95,13 @@ def sweep(folder: directory.Directory) -> None:
         if not found:
             break
         time.sleep(0.01)
-    made = [folder.path]
+    name = path.rpartition(b"/")[2]
     try:
-        made.append(os.readlink(folder.at(b"disk")))
+        disk = os.readlink(path + b"/disk")
     except OSError:
-        pass  # it is a folder within
-    folders.remove([path for path in made if path.rpartition(b"/")[2].startswith(b"talaria-")])
+        disk = b""  # it is a folder within
+    # A script may have made the link point to what is another session's.
+    folders.remove([path, disk] if disk.rpartition(b"/")[2] == name + b"-disk" else [path])
 
 
 def _bears(pid: int, mark: bytes) -> bool:
@@ -107,6 +109,6 @@ def _bears(pid: int, mark: bytes) -> bool:
         return False
     try:
         with open("/proc/%d/environ" % pid, "rb") as file:
-            return any(entry.startswith(mark) for entry in file.read().split(b"\0"))
+            return mark in file.read().split(b"\0")
     except OSError:
         return False

@@ -42,7 +42,7 @@ def main(bases: List[bytes], name: bytes, program: Program) -> None:
     # What the broker was started with beyond these is none of the scripts' business, and a pipe
     # among it would stay open as long as the session.
     processes.close_all_but(0, 1, 2)
-    os.setsid()
+    processes.new_session()
     processes.ignore_signals()
     processes.become_subreaper()
     processes.forbid_inspection()
@@ -52,10 +52,10 @@ def main(bases: List[bytes], name: bytes, program: Program) -> None:
     made = _make_folders(bases, name)
     guard = os.getpid()
     try:
-        pid = os.fork()
+        pid = processes.fork()
     except OSError as error:
         folders.remove(made)
-        sys.exit("no process can be started: %s" % error.strerror)
+        sys.exit(str(error))
     if pid == 0:
         os.close(held)
         code = 1

@@ -9,6 +9,7 @@ import sys
 import time
 
 import directory
+import orphans
 import processes
 from alarm import Alarm
 from lease import STOPPED, Lease, seize, take_leave
@@ -17,7 +18,7 @@ from watch import Watch
 TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
     import signal
-    from typing import Any, List, NoReturn, Optional, Tuple
+    from typing import Any, Callable, List, NoReturn, Optional, Tuple
 else:
     import _signal as signal
 
@@ -25,46 +26,52 @@ else:
 _END = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 
 
-def run(made: List[bytes], terms: Tuple[float, float], relay: int, modules: Any) -> NoReturn:
-    """Starts the supervisor and guards the session to its end.
+def begin(
+    made: List[bytes],
+    bases: List[bytes],
+    terms: Tuple[float, float],
+    relay: int,
+    modules: Any,
+) -> Callable[[], NoReturn]:
+    """Starts the supervisor; what it returns guards the session to its end. OSError: it could not be started.
 
-    ``made`` are the session's directory and its folder on a disk, ``terms`` those of the lease, ``relay`` is
-    the first relay, should it be our child.
+    ``made`` are the session's directory and its folder on a disk, ``bases`` where others may lie, ``terms`` those of
+    the lease, ``relay`` is the first relay, should it be our child.
     """
-    quiet = processes.null()
-    for target in (0, 1, 2):
-        os.dup2(quiet, target)
-    processes.close_all_but(0, 1, 2)
-    os.chdir("/")
     processes.ignore_signals()
     processes.become_subreaper()
     # The supervisor holds the read end: end-of-file there means that the guard was killed.
     life, held = os.pipe()
     guard = os.getpid()
-    try:
-        pid = os.fork()
-    except OSError as error:
-        _decline(made, error)
+    pid = processes.fork()
     if pid == 0:
-        os.close(held)
+        _withdraw(life)
         _supervise(made, terms, guard, life, modules)
     os.close(life)
+    return lambda: _guard(pid, made, bases, terms, relay, held)
+
+
+def _withdraw(keep: int) -> None:
+    """Lets go of everything but one descriptor: nobody is to wait for us."""
+    quiet = processes.null()
+    for target in (0, 1, 2):
+        os.dup2(quiet, target)
+    processes.close_all_but(0, 1, 2, keep)
+    os.chdir("/")
+
+
+def _guard(
+    pid: int, made: List[bytes], bases: List[bytes], terms: Tuple[float, float], relay: int, held: int
+) -> NoReturn:
+    _withdraw(held)
+    guard = os.getpid()
     folder = directory.Directory(made[0])
     folder.lock(directory.GUARD)
-    watch = LeaseWatch(pid, folder, Lease(*terms))
+    watch = LeaseWatch(pid, folder, Lease(*terms), made, bases)
     status = watch.run()
     processes.kill_below(guard, spared=[relay])
     take_leave(folder, watch.why or _how(status), made)
     processes.kill_below(guard)
-    os._exit(0)
-
-
-def _decline(made: List[bytes], error: OSError) -> NoReturn:
-    """Ends a session that cannot have a supervisor."""
-    folder = directory.Directory(made[0])
-    folder.lock(directory.GUARD)
-    why = "no process can be started: %s" % (error.strerror or error)
-    take_leave(folder, why.encode("utf-8", "backslashreplace"), made)
     os._exit(0)
 
 
@@ -100,13 +107,16 @@ def _how(status: Optional[int]) -> bytes:
 class LeaseWatch(Watch):
     """Sees to it that the supervisor goes when nothing is heard of the broker."""
 
-    def __init__(self, pid: int, folder: directory.Directory, lease: Lease) -> None:
+    def __init__(
+        self, pid: int, folder: directory.Directory, lease: Lease, made: List[bytes], bases: List[bytes]
+    ) -> None:
         super().__init__(pid)
         #: Why it had to go, where it was our doing.
         self.why = b""
         self._folder = folder
         self._lease = lease
         self._alarm = Alarm()
+        self._made, self._bases = made, bases
         self._due = time.monotonic()
         if os.getpid() == 1:
             for number in _END:
@@ -135,6 +145,9 @@ class LeaseWatch(Watch):
         if self._lease.is_over(self._folder) and seize(self._folder, self._lease):
             self.why = self._lease.why
             processes.signal_all([self.pid], signal.SIGKILL)
+        elif self._bases and self._lease.has_begun:
+            orphans.sweep(self._bases, self._made)
+            self._bases = []
 
     def _asked(self, number: int, frame: object) -> None:
         self.why = b"the container was asked to stop"

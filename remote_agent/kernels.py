@@ -61,10 +61,19 @@ class Cell:
         self._loop = loop
         self.out = Capture(loop, caps[0], lambda data: loop.send(b"O", number, b"1", data))
         self.err = Capture(loop, caps[1], lambda data: loop.send(b"O", number, b"2", data))
-        self._started = time.monotonic()
-        self.deadline: Optional[float] = self._started + timeout
+        self._timeout = timeout
+        self.begin()
         self.why = b"done"
         self._seconds: Optional[float] = None
+
+    def begin(self) -> None:
+        """Starts its clock."""
+        self._started = time.monotonic()
+        self.deadline: Optional[float] = self._started + self._timeout
+
+    def wait(self) -> None:
+        """Stops its clock: it has not begun."""
+        self.deadline = None
 
     def judged(self, why: bytes) -> bool:
         """The first verdict holds. Whether this one does."""
@@ -117,6 +126,7 @@ class Kernel:
         self._detail = b""
         self._reader = wire.Reader()
         self._outbox = bytearray()
+        self._first: List[bytes] = []  # of a cell that came before the kernel was ready
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         # The kernel leaves a byte here when it begins a cell. Looked at only when it has died: a message
         # would wake us in the middle of every cell.
@@ -146,9 +156,14 @@ class Kernel:
         self._send(wire.pack(b"B", session_folder, stub, stub_code if same else b"", link, folder))
 
     def run(self, cell: Cell, message: List[bytes]) -> None:
-        """Hands a cell over: its text, and the writing ends of its pipes."""
-        self._has_begun()  # takes what earlier cells left
+        """Hands a cell over: its text, and the writing ends of its pipes. To one that is starting once it is ready."""
         self.cell = cell
+        if not self._ready:
+            self._first = message
+            cell.wait()
+            return
+        self._has_begun()  # takes what earlier cells left
+        cell.begin()
         if self._main:
             processes.signal_all([self._main], signal.SIGCONT)  # somebody may have stopped it
         packed = wire.pack(b"C", cell.number, *message)
@@ -244,6 +259,8 @@ class Kernel:
             self._ready = True
             self.deadline = None
             self._loop.send(b"R", self.generation, *fields)
+            if self.cell is not None:
+                self.run(self.cell, self._first)
         elif kind == b"D" and self.cell is not None and fields and fields[0] == self.cell.number:
             cell = self.cell
             if cell.judged(b"done"):
@@ -286,14 +303,14 @@ class Kernel:
         os.close(self._witness)
         cell, self.cell = self.cell, None
         self._when_gone(self)
+        if not self._ready:
+            self._loop.send(b"F", self.generation, self._status, self._detail)
         if cell is not None:
             cell.judged(b"gone")
             if cell.why == b"gone" and not begun:
                 cell.why = b"unbegun"
             cell.finish(self._status, self._detail, [])
-        elif not self._ready:
-            self._loop.send(b"F", self.generation, self._status, self._detail)
-        else:
+        elif self._ready:
             left = wire.number(self.tree.remaining())
             self._loop.send(b"L", self.generation, self._status, self._detail, left)
 

@@ -48,6 +48,11 @@ class Lease:
         self._looked = time.monotonic()
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the broker has given a sign."""
+        return self._counter > 0
+
+    @property
     def interval(self) -> float:
         """Seconds until the next look."""
         return self._interval if self._counter else min(self._interval, FIRST_LOOK)
@@ -55,7 +60,7 @@ class Lease:
     def is_over(self, folder: directory.Directory) -> bool:
         """One look."""
         now = time.monotonic()
-        charged = min(now - self._looked, 2 * self.interval)
+        charged = max(0.0, min(now - self._looked, 2 * self.interval))
         self._looked = now
         counter = folder.number(b"lease")
         if counter != self._counter:

@@ -20,15 +20,21 @@ class Unusable(Exception):
     """The directory could be made nowhere; the text says what was tried."""
 
 
+def bases(wanted: List[bytes], home: bytes) -> List[bytes]:
+    """Folders in which it may be made, best first."""
+    memory = [os.environb.get(b"XDG_RUNTIME_DIR", b""), b"/dev/shm"]
+    return [base for base in dict.fromkeys(wanted + memory + _fallback(home)) if base.startswith(b"/")]
+
+
+def _fallback(home: bytes) -> List[bytes]:
+    return [os.environb.get(b"TMPDIR", b""), b"/tmp", b"/var/tmp", home + b"/.cache", os.getcwdb()]
+
+
 def make(session: bytes, wanted: List[bytes], home: bytes) -> List[bytes]:
     """Makes the session's directory: its path, and that of its folder on a disk, unless that is within it."""
     kinds = _file_systems()
-    environment = os.environb
-    fallback = [environment.get(b"TMPDIR", b""), b"/tmp", b"/var/tmp", home + b"/.cache", os.getcwdb()]
-    bases = wanted + [environment.get(b"XDG_RUNTIME_DIR", b""), b"/dev/shm"] + fallback
-    bases = [base for base in dict.fromkeys(bases) if base.startswith(b"/")]
     tried: List[str] = []
-    for base in sorted(bases, key=folders.is_full):
+    for base in sorted(bases(wanted, home), key=folders.is_full):
         kind = _kind_of(base, kinds)
         if kind in _REMOTE:
             tried.append("%s (a network file system)" % os.fsdecode(base))
@@ -41,7 +47,7 @@ def make(session: bytes, wanted: List[bytes], home: bytes) -> List[bytes]:
         except OSError as error:
             tried.append("%s (%s)" % (os.fsdecode(base), error.strerror))
             continue
-        disk = _on_disk(session, fallback, kinds) if kind in _MEMORY else b""
+        disk = _on_disk(session, _fallback(home), kinds) if kind in _MEMORY else b""
         made = [path, disk] if disk else [path]
         try:
             directory.make(path, disk, {})

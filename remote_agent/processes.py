@@ -92,6 +92,32 @@ def wake_with_parent() -> None:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
 
 
+class NoProcess(OSError):
+    """A fork that failed; the text says why, and what to do."""
+
+    def __str__(self) -> str:
+        return self.strerror or "no process can be started"
+
+
+def fork() -> int:
+    """As `os.fork`. `NoProcess`."""
+    try:
+        return os.fork()
+    except OSError as error:
+        raise NoProcess(error.errno, __import__("scarce").why(error)) from None
+
+
+def new_session() -> None:
+    """Leaves the session and the process group of whoever started us. Where that is forbidden nothing depends on it:
+    trees are held together by their reapers."""
+    for leave in (os.setsid, lambda: os.setpgid(0, 0)):
+        try:
+            leave()
+            return
+        except OSError:
+            pass
+
+
 def close_all_but(*keep: int) -> None:
     """Closes every descriptor but these."""
     try:
@@ -268,7 +294,7 @@ class Tree:
         self.deadline: Optional[float] = None
 
     def remaining(self) -> int:
-        """What is left below this process once the tree is gone: background children of jobs."""
+        """What is left below this process once the tree is gone: background children of jobs, and their reapers."""
         try:
             os.waitpid(self.pid, 0)  # its end of the control closes a moment before it can be collected
         except ChildProcessError:
@@ -321,9 +347,8 @@ def spawn(
 
     It starts in ``folder``; with ``apart`` in that one, though only if ``folder`` can be entered.
 
-    ``keep`` are descriptors that the main process inherits under the same numbers. With ``outlived``
-    the reaper leaves when its main process has ended, and what that left in the background climbs to
-    the supervisor; otherwise it stays until it is told to end the tree.
+    ``keep`` are descriptors that the main process inherits under the same numbers. The reaper stays until it is told
+    to end the tree, or its supervisor is gone; with ``outlived`` it leaves when main process and all below have ended.
     """
     folders = [folder, apart or folder]
     return _under_reaper(lambda control: _become(argv, environment, folders, stdio, keep, control), outlived, False)
@@ -342,7 +367,7 @@ def spawn_own(run: Callable[[int], None], keep: int) -> Tree:
 def _under_reaper(start: Callable[[socket.socket], NoReturn], outlived: bool, own: bool) -> Tree:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        pid = os.fork()
+        pid = fork()
     except OSError:
         ours.close()
         theirs.close()
@@ -353,10 +378,10 @@ def _under_reaper(start: Callable[[socket.socket], NoReturn], outlived: bool, ow
         return Tree(pid, ours)
     try:
         ours.close()
-        os.setsid()
+        new_session()
         become_subreaper()
         try:
-            main = os.fork()
+            main = fork()
         except OSError as error:
             theirs.send(b"E" + str(error).encode("utf-8", "backslashreplace"))
             os._exit(1)
@@ -371,7 +396,7 @@ def _under_reaper(start: Callable[[socket.socket], NoReturn], outlived: bool, ow
 
 def _run_alone(run: Callable[[int], None], keep: int) -> NoReturn:
     try:
-        os.setsid()
+        new_session()
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         quiet = null()
@@ -393,7 +418,7 @@ def _become(
     control: socket.socket,
 ) -> NoReturn:
     try:
-        os.setsid()
+        new_session()
         # Above the standard three first: a pipe end may itself be 0, 1 or 2.
         lifted = [os.dup(fd) for fd in stdio]
         for target, fd in enumerate(lifted):
@@ -420,6 +445,7 @@ class _Reaper:
         self.control = control
         self.outlived = outlived
         self.woken = [main] if own else []
+        self.main_ended = False
         self.deadline: Optional[float] = None
 
     def run(self) -> None:
@@ -430,8 +456,8 @@ class _Reaper:
         while True:
             for pid, status in reap(self.woken):
                 self._ended(pid, status)
-                if pid == self.main and self.outlived and self.deadline is None:
-                    return
+            if self.deadline is None and self.main_ended and self.outlived and nothing_below():
+                return
             if self.deadline is not None:
                 # Not before the last child is collected: how the main process ended must be told.
                 if nothing_below():
@@ -447,6 +473,7 @@ class _Reaper:
 
     def _ended(self, pid: int, status: int) -> None:
         if pid == self.main:
+            self.main_ended = True
             self.control.send(b"S%d" % status)
 
     def _order(self, order: bytes) -> None:

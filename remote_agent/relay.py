@@ -102,7 +102,7 @@ def _see_off(folder: directory.Directory) -> None:
         folder.wake_others(surely=True)
         time.sleep(0.005)
     if os.path.lexists(folder.path):
-        fence.sweep(folder)  # the last of them was killed before it had removed all
+        fence.sweep(folder.path)  # the last of them was killed before it had removed all
 
 
 def _find(path: bytes) -> directory.Directory:
@@ -327,9 +327,19 @@ class Relay:
             directory.put(path, message)
         except FileNotFoundError:
             raise
-        except OSError:  # no room in memory: an empty file takes none
+        except OSError:
+            self._put_without_room(path, large, message)
+
+    def _put_without_room(self, path: bytes, large: bytes, message: bytes) -> None:
+        """There is no room in memory: an empty file takes none, and what tells a kernel to end takes hardly any."""
+        try:
             directory.put(large, message)
             directory.put(path, b"")
+        except OSError:
+            directory.unlink(large)
+            if len(message) > directory.SHORT:
+                raise
+            directory.put_short(path, message)
 
     def _blob(self, key: bytes, payload: bytes, offset: int, final: bool) -> None:
         try:
@@ -464,7 +474,7 @@ class Relay:
         while fence.is_orphaned(self._folder):
             fence.raise_if_ended(self._folder)
             if time.monotonic() > deadline:
-                fence.sweep(self._folder)
+                fence.sweep(self._folder.path)
                 raise fence.Ended("the processes that run it were killed")
             time.sleep(0.01)
 

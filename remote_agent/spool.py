@@ -110,6 +110,7 @@ class Spool:
             self.deadline = time.monotonic() + min(RETRY, self._lease.interval)
             if self._away >= AWAY:
                 self._abandon(b"its directory was removed, and could not be made anew")
+        self._folder.hold_disk()
         self._look()
 
     def _is_whole(self) -> bool:
@@ -156,7 +157,7 @@ class Spool:
                 command = directory.read(large, _LARGEST) or b""
                 directory.unlink(large)
         except directory.Refused:
-            command = None
+            command = directory.short(path)
             directory.unlink(path)
         if command is not None:
             self._taken += 1
@@ -167,6 +168,7 @@ class Spool:
     def _make_again(self) -> bool:
         """Makes the directory anew, or what is missing of it: a script removed it. Whether it is there again."""
         numbers = {name: self._folder.number(name) for name in directory.NUMBERS}
+        relay = -1
         try:
             directory.make(self._path, self._disk, numbers)
             if self._code is not None:
@@ -177,10 +179,11 @@ class Spool:
             os.close(self._bell)
             self._listen()
             self._log.make_again()
+            return True
         except OSError:
             return False  # tried again with the next look
-        if relay >= 0:
-            # Nobody knows of the new bell yet; the relay still listens at the old one.
-            directory.ring(relay)
-            os.close(relay)
-        return True
+        finally:
+            if relay >= 0:
+                # Nobody knows of the new bell yet; the relay still listens at the old one.
+                directory.ring(relay)
+                os.close(relay)

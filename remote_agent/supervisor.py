@@ -178,7 +178,9 @@ class Supervisor:
             cell.judged(b"unbegun")
             cell.finish(b"", b"the working directory cannot be entered", [])
             return
-        if kind == b"1":
+        if kind == b"1" and not self._start:
+            cell.finish(b"", b"there was no room to say how; free space there and try again", [])
+        elif kind == b"1":
             try:
                 self._kernel = OneShot(self._loop, self._program, cell, self._start, fields[5:], self._kernel_gone)
             except OSError as error:

@@ -29,6 +29,8 @@ pub(super) enum Purpose {
     Job(u64),
     /// A file operation that was done.
     Verb(u64),
+    /// Scripts that know how they are started.
+    Prepare,
     /// The end of the session.
     Close,
     /// Nothing of its own.
@@ -44,7 +46,8 @@ impl Purpose {
             LinkCommand::RunVerb(verb) => Self::Verb(verb.number),
             LinkCommand::EndKernel => Self::End,
             LinkCommand::Close => Self::Close,
-            LinkCommand::Prepare(_) | LinkCommand::StopCell { .. } | LinkCommand::StopJob(_) => Self::Other,
+            LinkCommand::Prepare(_) => Self::Prepare,
+            LinkCommand::StopCell { .. } | LinkCommand::StopJob(_) => Self::Other,
         }
     }
 
@@ -102,8 +105,13 @@ impl Purpose {
                 ok: false,
                 fields: vec![Bytes::from(detail)],
             })),
-            Self::End | Self::Close | Self::Other => None,
+            Self::End | Self::Prepare | Self::Close | Self::Other => None,
         }
+    }
+
+    /// Whether those after it can do without it. What ends something is always tried again.
+    fn can_be_missed(self) -> bool {
+        !matches!(self, Self::End | Self::Close | Self::Other)
     }
 }
 
@@ -307,12 +315,9 @@ impl Commands {
         command.refusals += 1;
         self.unsent.insert(number);
         self.later.insert(number, now + RETRY);
-        let failure = if command.refusals >= ATTEMPTS {
-            command.purpose.failure(why)
-        } else {
-            None
-        };
-        if failure.is_some() {
+        let given_up = command.refusals >= ATTEMPTS && command.purpose.can_be_missed();
+        let failure = if given_up { command.purpose.failure(why) } else { None };
+        if given_up {
             if let Some(id) = command.blob.take() {
                 uploads.remove(&id);
             }

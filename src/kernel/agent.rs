@@ -46,7 +46,7 @@ pub struct KernelEnd {
     pub generation: u64,
     /// In words.
     pub reason: String,
-    /// Processes that are left of the session: what commands started in the background.
+    /// Processes that are left of the session: what commands started in the background, and what watches it.
     pub remaining: u64,
 }
 

@@ -17,6 +17,7 @@ use super::live::Live;
 use super::options::{SessionOptions, check_offered};
 use super::report;
 use super::slots::Slots;
+use super::standalone::Standalone;
 use super::workspace::SessionWorkspace;
 use crate::backends::Target;
 use crate::environment::Built;
@@ -54,8 +55,8 @@ pub(super) struct State {
     pub(super) masker: Masker,
     /// Why the next cell finds a fresh kernel.
     pub(super) lost: Option<String>,
-    /// Why cells run as standalone scripts.
-    pub(super) standalone: Option<String>,
+    /// That cells run as standalone scripts, and why.
+    pub(super) standalone: Option<Standalone>,
     closed: bool,
 }
 
@@ -88,8 +89,7 @@ impl Session {
         check_specs(options.host.tools())?;
         let workspace = Arc::new(SessionWorkspace::default());
         let state = State {
-            standalone: (!options.keep_kernel)
-                .then(|| "the kernel is switched off (code_execution.kernel: off)".to_owned()),
+            standalone: (!options.keep_kernel).then(Standalone::switched_off),
             ..State::default()
         };
         Ok(Self {

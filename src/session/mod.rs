@@ -20,6 +20,7 @@ mod remote_files;
 mod report;
 mod run;
 mod slots;
+mod standalone;
 mod workspace;
 
 pub use cancel::Cancel;

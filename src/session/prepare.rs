@@ -12,6 +12,7 @@ use super::error::SessionError;
 use super::handle::{Inner, Prepared, State, phase};
 use super::live::{Live, LiveKernel, Offer};
 use super::phases::PhaseClock;
+use super::standalone::Standalone;
 use super::workspace::FOLDER_CLOSED;
 use super::{elsewhere, here};
 use crate::backends::{BackendError, Target};
@@ -46,10 +47,10 @@ impl Inner {
             self.start(state, folder.as_deref(), &clock, &mut prepared).await?;
             clock.stop(phases);
         }
-        if let Some(reason) = &state.standalone {
-            prepared.notices.push(format!(
-                "{reason}; the cell ran as a standalone script, and nothing of it is kept for the next"
-            ));
+        if let Some(standalone) = &state.standalone
+            && !standalone.is_over()
+        {
+            prepared.notices.push(standalone.notice());
             return Ok(prepared);
         }
         if state.live.as_ref().is_some_and(|live| live.kernel.is_some()) {
@@ -61,8 +62,12 @@ impl Inner {
         self.start_kernel(state, cell, &mut prepared).await?;
         phases.start = phase(began);
         if let Some(reason) = state.lost.take() {
+            let instead = match &state.standalone {
+                None => "; this cell ran in a fresh kernel",
+                Some(_) => "",
+            };
             prepared.notices.push(format!(
-                "variables and imports of earlier cells are lost ({reason}); this cell ran in a fresh kernel"
+                "variables and imports of earlier cells are lost ({reason}){instead}"
             ));
         }
         Ok(prepared)
@@ -254,6 +259,7 @@ impl Inner {
         let (Some(live), Some(place)) = (&mut state.live, &state.place) else {
             return Ok(());
         };
+        let began = Instant::now();
         let specs = self.allowed(cell);
         let offer = Offer::new(self.host(cell), &specs);
         let link = live.agent.link();
@@ -275,15 +281,14 @@ impl Inner {
         match started {
             Ok(info) => {
                 live.kernel = Some(LiveKernel { info, count: 0, offer });
+                state.standalone = None;
                 Ok(())
             }
             Err(AgentError::KernelStart(reason)) => {
                 self.has_kernel.store(false, Ordering::Release);
-                let reason = format!("the Python kernel could not be started: {reason}");
-                prepared.notices.push(format!(
-                    "{reason}; the cell ran as a standalone script, and nothing of it is kept for the next"
-                ));
-                state.standalone = Some(reason);
+                let standalone = Standalone::failed(&reason, began.elapsed());
+                prepared.notices.push(standalone.notice());
+                state.standalone = Some(standalone);
                 Ok(())
             }
             Err(error) => {

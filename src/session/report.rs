@@ -37,7 +37,8 @@ fn interruption(reason: &str) -> String {
 /// How a cell ended, in the terms of an outcome.
 pub(super) struct Verdict {
     status: Status,
-    exit_code: i32,
+    /// `None`: nothing ran.
+    exit_code: Option<i32>,
     error: Option<String>,
     /// A line that ends `output`.
     last_line: Option<String>,
@@ -70,7 +71,7 @@ pub(super) fn judge(done: &CellDone, timeout: std::time::Duration, cancel_reason
             };
             Verdict {
                 status: if failed { Status::Error } else { Status::Success },
-                exit_code: result.code,
+                exit_code: Some(result.code),
                 error,
                 last_line: None,
                 kernel_ended: false,
@@ -81,7 +82,7 @@ pub(super) fn judge(done: &CellDone, timeout: std::time::Duration, cancel_reason
             let line = format!("Script timed out after {} and was killed.", format_seconds(timeout));
             Verdict {
                 status: Status::Timeout,
-                exit_code: 124,
+                exit_code: Some(124),
                 error: Some(line.clone()),
                 last_line: Some(line),
                 kernel_ended: keeps_state,
@@ -90,7 +91,7 @@ pub(super) fn judge(done: &CellDone, timeout: std::time::Duration, cancel_reason
         }
         ("interrupted", _) => Verdict {
             status: Status::Interrupted,
-            exit_code: 130,
+            exit_code: Some(130),
             error: Some(format!(
                 "the cell was interrupted ({cancel_reason}) and its process ended{}",
                 loss(keeps_state)
@@ -104,6 +105,16 @@ pub(super) fn judge(done: &CellDone, timeout: std::time::Duration, cancel_reason
 }
 
 fn gone(done: &CellDone, keeps_state: bool) -> Verdict {
+    if !keeps_state && done.status.is_none() && !done.detail.is_empty() {
+        return Verdict {
+            status: Status::Error,
+            exit_code: None,
+            error: Some(format!("the script could not be started: {}", done.detail)),
+            last_line: None,
+            kernel_ended: false,
+            lost_because: String::new(),
+        };
+    }
     let (exit_code, how) = match Ending::of_status(done.status) {
         Ending::Signalled(signal) => (
             128 + signal,
@@ -126,7 +137,7 @@ fn gone(done: &CellDone, keeps_state: bool) -> Verdict {
     };
     Verdict {
         status: Status::Error,
-        exit_code,
+        exit_code: Some(exit_code),
         error: Some(format!("{how}{detail}{}", loss(keeps_state))),
         last_line: None,
         kernel_ended: keeps_state,
@@ -154,7 +165,7 @@ pub(super) fn supervisor_lost(reason: &str, is_here: bool, keeps_state: bool) ->
     };
     Verdict {
         status: Status::Error,
-        exit_code: 137,
+        exit_code: Some(137),
         error: Some(error),
         last_line: None,
         kernel_ended: keeps_state,
@@ -197,7 +208,7 @@ pub(super) fn outcome(verdict: Verdict, collected: Collected, masker: &Masker, f
     Outcome {
         status: verdict.status,
         output,
-        exit_code: Some(verdict.exit_code),
+        exit_code: verdict.exit_code,
         tool_calls_made: facts.tool_calls,
         duration_seconds: facts.seconds,
         stdout_bytes_total: collected.stdout_bytes_total,

@@ -241,7 +241,10 @@ fn too_few_processes_allowed(rig: &Rig) {
         let arguments = ["run", "--timeout", "1", "-c", bomb];
         let output = user.cli(rig, arguments).through(command).run();
         assert!(
-            output.code() != 0 && output.stderr.contains("temporarily unavailable"),
+            output.code() != 0
+                && ["temporarily unavailable", "processes at once"]
+                    .iter()
+                    .any(|words| output.stderr.contains(words)),
             "{limit}: {output:?}"
         );
         assert!(wait_until(HANG, || nothing_left(rig)), "{limit}: {output:?}");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use talaria_broker::outcome::Status;
 use talaria_broker::session::Cell;
 
-use crate::rig::{Live, Rig, docker, ours, the_one};
+use crate::rig::{Live, Rig, docker, folders, kill_guard_and_supervisor, ours, processes, the_one, wait};
 
 /// Far below what a link that is lost is tried for.
 const AT_ONCE: Duration = Duration::from_secs(20);
@@ -97,6 +97,57 @@ fn a_container_of_the_users_that_ends_says_so() {
     assert_eq!(next.status, Status::Error, "{next:#?}");
     let error = next.error.unwrap();
     assert!(error.contains(&name), "{error}");
+    rig.close();
+}
+
+/// Who kills all of ours leaves nobody to clean up: the next link does, also what commands had left in the background.
+#[test]
+fn guard_and_supervisor_are_killed_at_once() {
+    let Some(rig) = Rig::new() else { return };
+    let (options, name) = rig.running("base", &[]);
+    let session = rig.open(options);
+    session.ok("from hermes_tools import terminal\nkept = 1\nterminal('export A=b')\nprint(terminal('setsid sleep 888 & echo on'))");
+    let is_left = || processes(&name).iter().any(|seen| seen.command.contains("sleep 888"));
+    assert!(is_left());
+    kill_guard_and_supervisor(&name);
+    wait("the next link to have cleaned up", || {
+        !is_left() && folders(&name).is_empty()
+    });
+    let next = session.cell("print('kept' in globals())");
+    assert_eq!(
+        (next.status, next.output.as_str()),
+        (Status::Success, "False\n"),
+        "{next:#?}"
+    );
+    assert!(next.notice.unwrap_or_default().contains("lost"));
+    let terminal = "from hermes_tools import terminal\nprint(terminal('echo $A')['output'])";
+    assert_eq!(session.ok(terminal), "b\n\n");
+    rig.close();
+}
+
+/// A container that is started anew keeps its disk; what lay there goes with the next session, once it is old.
+#[test]
+fn what_a_restart_leaves_on_a_disk_is_removed_later() {
+    let Some(rig) = Rig::new() else { return };
+    let (options, name) = rig.running("base", &[]);
+    let session = rig.open(options.clone());
+    session.ok("kept = 1");
+    docker(&["restart", "-t", "0", &name]);
+    let left = folders(&name);
+    assert_eq!(left.len(), 1, "{left:?}");
+    let kept = left[0].with_file_name("talaria-notes");
+    std::fs::create_dir(&kept).unwrap();
+    for path in [&left[0], &left[0].join("lock"), &kept] {
+        let path = path.to_string_lossy().into_owned();
+        let touched = std::process::Command::new("touch")
+            .args(["-d", "1 hour ago", &path])
+            .output();
+        assert!(touched.unwrap().status.success());
+    }
+    session.cell("print(1)");
+    wait("the old folder to be gone", || !left[0].exists());
+    assert!(kept.exists());
+    std::fs::remove_dir(&kept).unwrap();
     rig.close();
 }
 

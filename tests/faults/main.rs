@@ -8,6 +8,7 @@
 
 mod brokers;
 mod ends;
+mod forbidden;
 mod limits;
 mod links;
 mod places;

@@ -90,10 +90,15 @@ impl Rig {
 
     /// A container of the user's own that runs until the test ends, and options of a session in it.
     pub(crate) fn running(&self, variant: &str, more: &[&str]) -> (SessionOptions, String) {
+        self.running_alone(variant, &[&["--init"], more].concat())
+    }
+
+    /// The same without a program that collects what has ended.
+    pub(crate) fn running_alone(&self, variant: &str, more: &[&str]) -> (SessionOptions, String) {
         let image = self.image(variant);
         let name = format!("faults-{variant}-{}", self.tag);
         let words = [
-            &["run", "-d", "--init", "--name", &name][..],
+            &["run", "-d", "--name", &name][..],
             more,
             &["--entrypoint", "sleep", &image, "900"],
         ]
@@ -191,6 +196,11 @@ impl Live<'_> {
     /// Runs a cell of text.
     pub(crate) fn cell(&self, code: &str) -> Outcome {
         self.run(Cell::new(code))
+    }
+
+    /// Discards the kernel.
+    pub(crate) fn reset(&self) {
+        self.rig.runtime.block_on(self.session.reset());
     }
 
     /// Runs a cell that must succeed; what it printed.
@@ -360,6 +370,28 @@ pub(crate) fn folders(container: &str) -> Vec<PathBuf> {
         .flat_map(|base| std::fs::read_dir(root.join(base)).into_iter().flatten().flatten());
     let named = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("talaria-"));
     named.map(|entry| entry.path()).collect()
+}
+
+/// Kills guard and supervisor of the one session in a container at once.
+pub(crate) fn kill_guard_and_supervisor(container: &str) {
+    const KILL: &str = "
+import fcntl, os, struct, sys
+with open(sys.argv[1], 'r+b') as file:
+    for byte in (1, 0):
+        asked = struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, byte, 1, 0)
+        os.kill(struct.unpack('hhqqi4x', fcntl.fcntl(file, fcntl.F_GETLK, asked))[4], 9)
+";
+    let found = folders(container).into_iter().map(|path| path.join("lock"));
+    let lock = found
+        .into_iter()
+        .find(|path| path.exists() && !path.to_string_lossy().contains("-disk/"));
+    let done = Command::new("python3")
+        .arg("-c")
+        .arg(KILL)
+        .arg(lock.unwrap())
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{done:?}");
 }
 
 /// The relay that holds the directory of the one session in a container.

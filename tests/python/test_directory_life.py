@@ -10,6 +10,7 @@ import time
 
 import pytest
 from directory_host import CALLS, Host, find, holder, wait_until
+from target_side import load
 
 
 @pytest.fixture
@@ -325,6 +326,85 @@ def test_signals_do_not_end_guard_and_supervisor(host):
     session.end()
 
 
+def left_over(base, name, age=3600.0, **more):
+    """What a session has left whose processes were killed with their container."""
+    path = base / name
+    path.mkdir(mode=0o700)
+    for one in ("lock", *more.get("files", ("lease",))):
+        (path / one).write_text("")
+        os.utime(path / one, (time.time() - age,) * 2)
+    os.utime(path, (time.time() - age,) * 2)
+    return path
+
+
+def test_what_sessions_left_long_ago_is_removed_and_nothing_else(host, tmp_path):
+    import fcntl
+
+    base = tmp_path / "base"
+    base.mkdir(mode=0o700)
+    old, disk = left_over(base, "talaria-" + "0" * 32), left_over(base, "talaria-" + "1" * 32 + "-disk", files=())
+    kept = [
+        left_over(base, "talaria-" + "2" * 32, age=300.0),
+        left_over(base, "talaria-" + "3" * 31),
+        left_over(base, "talaria-notes"),
+        left_over(base, "talaria-" + "4" * 32 + "-disk", age=300.0),
+    ]
+    (base / ("talaria-" + "5" * 32)).symlink_to(tmp_path)
+    held = left_over(base, "talaria-" + "6" * 32)
+    without_lock = left_over(base, "talaria-" + "7" * 32)
+    (without_lock / "lock").unlink()
+    os.utime(without_lock, (0, 0))
+    kept += [held, without_lock, base / ("talaria-" + "5" * 32)]
+    if os.geteuid() == 0:
+        kept.append(left_over(base, "talaria-" + "8" * 32))
+        os.chown(kept[-1], 54321, 54321)
+    with open(held / "lock", "r+b") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX, 1, 2)
+        session = host(base=base).ready_kernel()
+        wait_until(lambda: not old.exists() and not disk.exists())
+        # What is removed after them has its turn too.
+        time.sleep(0.3)
+        assert [path for path in kept if not os.path.lexists(path)] == []
+        # The guard still holds its own locks.
+        assert holder(session.folder, 1) and holder(session.folder, 0)
+        session.end()
+        assert [path for path in kept if not os.path.lexists(path)] == []
+
+
+def test_a_link_to_what_is_anothers_is_not_followed(tmp_path):
+    fence = load("fence")
+    base = os.fsencode(tmp_path)
+    dead, own = base + b"/talaria-" + b"0" * 32, b"-disk"
+    another = base + b"/talaria-" + b"1" * 32 + b"-disk"
+    for disk, is_removed in ((dead + own, True), (another, False), (base + b"/notes", False)):
+        os.mkdir(dead)
+        os.mkdir(disk)
+        os.symlink(disk, dead + b"/disk")
+        fence.sweep(dead)
+        assert not os.path.lexists(dead)
+        assert os.path.isdir(disk) != is_removed, disk
+
+
+def test_nothing_runs_once_the_end_was_said(host, tmp_path):
+    session = host(lease=1.5).ready_kernel()
+    session.spool = session.disk()
+    ticks, late = tmp_path / "ticks", tmp_path / "late"
+    source = "import time\nwhile True:\n    open(%r, 'a').write('.')\n    time.sleep(0.01)"
+    session.cell(1, source % str(ticks))
+    session.pump(lambda: ticks.exists())
+    session.drop()
+    # Both come after the broker's time: a link that has a command, and a command that only lies there.
+    wait_until(lambda: os.path.exists(session.folder + "/ended") or not os.path.exists(session.folder))
+    session.relink()
+    session.cell(2, "open(%r, 'w').close()" % str(late))
+    session.pump(lambda: session.gone)
+    nothing_is_left(session)
+    written = ticks.stat().st_size
+    time.sleep(0.3)
+    assert ticks.stat().st_size == written
+    assert not late.exists()
+
+
 # --- the directory is removed ----------------------------------------------------------
 
 # It is made anew while it is being removed.
@@ -446,7 +526,7 @@ def on_small(small):
     if not disk.startswith(str(small)):
         os.unlink(session.folder + "/disk")
         os.mkdir(session.folder + "/disk", 0o700)
-        os.rmdir(disk)
+        shutil.rmtree(disk)
     return session
 
 
@@ -464,6 +544,28 @@ def test_with_the_disk_full_a_cell_ends_with_a_record(small):
     assert record[6][-10:] == b"z" * 9 + b"\n"
     os.unlink(small / "filler")
     assert session.run(3, "print('room again')") == "room again\n"
+    session.end()
+
+
+def test_with_the_disk_full_a_cell_can_be_stopped_and_a_kernel_ended(small):
+    session = on_small(small)
+    session.cell(1, "import time\nprint('begun', flush=True)\ntime.sleep(600)")
+    session.pump(lambda: b"begun" in session.output.get(1, b""))
+    fill(small)
+    session.command(b"X", b"1", b"now")
+    session.pump(lambda: session.done(1))
+    assert session.done(1)[1] == b"interrupted"
+    # What is longer is refused until there is room.
+    session.start_kernel(generation=2)
+    session.pump(lambda: session.refused)
+    os.unlink(small / "filler")
+    session.drop()
+    session.relink()
+    session.pump(lambda: session.events[-1][0] == b"R")
+    fill(small)
+    session.command(b"E")
+    session.pump(lambda: session.events[-1][0] == b"L")
+    os.unlink(small / "filler")
     session.end()
 
 

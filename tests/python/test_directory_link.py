@@ -155,6 +155,28 @@ def test_a_command_acts_once_however_often_it_is_sent(host):
     session.end()
 
 
+def test_a_cell_that_comes_before_its_kernel_is_ready_waits_for_it(host):
+    session = host().begun()
+    session.start_kernel()
+    assert session.run(1, "import time\ntime.sleep(0.2)\nprint('ran')", timeout=20.0) == "ran\n"
+    assert [kind for kind, _ in session.events if kind != b"O"] == [b"H", b"R", b"D"]
+    assert session.done(1)[1] == b"done" and float(session.done(1)[4]) < 5
+    session.end()
+
+
+def test_a_cell_whose_kernel_does_not_start_has_not_begun(host):
+    session = host().begun()
+    python, session.python = session.python, "/bin/false"
+    session.start_kernel()
+    session.python = python
+    session.run(1, "print('never')")
+    assert [kind for kind, _ in session.events] == [b"H", b"F", b"D"]
+    assert session.done(1)[1] == b"unbegun"
+    session.start_kernel(generation=2)
+    assert session.run(2, "print('ran')") == "ran\n"
+    session.end()
+
+
 def test_a_later_link_shuts_out_the_one_before(host):
     session = host().ready_kernel()
     before = session.link

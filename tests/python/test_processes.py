@@ -129,17 +129,51 @@ def test_how_the_main_process_ended_is_told_however_its_tree_is_ended():
     )
 
 
-def test_what_a_command_leaves_in_the_background_climbs_and_is_killed_with_the_session(mark):
+def test_what_a_command_leaves_in_the_background_is_killed_with_the_session(mark):
     run(
         """
         mark = os.environ["MARK"]
         tree = start("setsid sleep %s & exit 7" % mark, outlived=True)
-        got = events(tree, "gone")
+        got = events(tree, "status")
         assert ("status", b"%d" % (7 << 8)) in got, got
         time.sleep(0.2)
         assert len(alive(mark)) == 1
         assert processes.kill_below(os.getpid())
         assert alive(mark) == []
+        """,
+        MARK=mark,
+    )
+
+
+def test_a_reaper_leaves_with_the_last_that_a_command_left(mark):
+    run(
+        """
+        tree = start("setsid sleep 0.5 & exit 7", outlived=True)
+        begun = time.monotonic()
+        assert ("status", b"%d" % (7 << 8)) in events(tree, "gone")
+        assert time.monotonic() - begun > 0.3
+        assert tree.remaining() == 0
+        """,
+        MARK=mark,
+    )
+
+
+def test_what_a_command_left_ends_when_all_above_it_is_killed(mark):
+    run(
+        """
+        mark = os.environ["MARK"]
+        supervisor = os.fork()
+        if supervisor == 0:
+            tree = start("setsid sleep %s & exit 7" % mark, outlived=True)
+            events(tree, "status")
+            while not alive(mark):
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(supervisor, 0)
+        deadline = time.monotonic() + 20
+        while alive(mark):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         """,
         MARK=mark,
     )

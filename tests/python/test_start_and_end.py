@@ -55,9 +55,12 @@ for _ in range(30):
     while tree.receive()[0] != "gone":
         select.select([tree.control], [], [], 10)
     counts.append(tree.remaining())
-tree = processes.spawn(
+job = processes.spawn(
     [b"/bin/sh", b"-c", b"sleep 300 & exit 0"], dict(os.environb), b"/", (null, null, null), outlived=True
 )
+while job.receive()[0] != "status":
+    select.select([job.control], [], [], 10)
+tree = processes.spawn([b"/bin/sh", b"-c", b"exit 0"], dict(os.environb), b"/", (null, null, null), outlived=True)
 while tree.receive()[0] != "gone":
     select.select([tree.control], [], [], 10)
 counts.append(tree.remaining())
@@ -67,4 +70,4 @@ while not processes.nothing_below():
     processes.reap()
 print(*counts)
 """
-    assert run(body) == ["0"] * 30 + ["1"]
+    assert run(body) == ["0"] * 30 + ["2"]  # what the command left, and its reaper
