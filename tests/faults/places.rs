@@ -75,6 +75,33 @@ fn nothing_but_python_and_a_shell() {
     rig.close();
 }
 
+/// Whatever of that version the machine of the test has, put into the container.
+#[test]
+fn the_oldest_interpreter_that_is_fit() {
+    let Some(rig) = Rig::new() else { return };
+    let home = std::env::var("HOME").unwrap_or_default();
+    let places = std::fs::read_dir(format!("{home}/.pyenv/versions"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut found = places.filter(|entry| entry.file_name().to_string_lossy().starts_with("3.8."));
+    let Some(prefix) = found.next().map(|entry| entry.path().display().to_string()) else {
+        eprintln!("SKIPPED: there is no Python 3.8 to be put into a container (pyenv install 3.8)");
+        return;
+    };
+    let (mut options, _) = rig.running("bare", &["-v", &format!("{prefix}:{prefix}:ro")]);
+    options.python = Some(format!("{prefix}/bin/python3.8").into());
+    let session = rig.open(options);
+    let outcome = session.cell("import sys\nprint(sys.version_info[:2])");
+    assert_eq!(outcome.output, "(3, 8)\n", "{outcome:#?}");
+    let python = outcome.kernel.unwrap().python;
+    assert!(python.contains("(3.8."), "{python}");
+    let code = "kept = 1\nfrom hermes_tools import terminal\nprint(terminal('echo on')['output'], end='')";
+    assert_eq!(session.ok(code), "on\n");
+    assert_eq!(session.ok("print(kept)"), "1\n");
+    rig.close();
+}
+
 /// Refused with a reason, and nothing is left.
 #[test]
 fn no_python_or_an_old_one_is_said() {
