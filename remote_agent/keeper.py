@@ -9,7 +9,6 @@ import sys
 import time
 
 import directory
-import orphans
 import processes
 from alarm import Alarm
 from lease import STOPPED, Lease, seize, take_leave
@@ -146,6 +145,8 @@ class LeaseWatch(Watch):
             self.why = self._lease.why
             processes.signal_all([self.pid], signal.SIGKILL)
         elif self._bases and self._lease.has_begun:
+            import orphans  # the start is not to wait for it
+
             orphans.sweep(self._bases, self._made)
             self._bases = []
 

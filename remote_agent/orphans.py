@@ -5,7 +5,6 @@ next session of the same user.
 from __future__ import annotations
 
 import os
-import re
 import time
 
 import directory
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 AGE = 600.0
 #: Seconds that processes of such a session get to die.
 LIMIT = 1.0
-_NAME = re.compile(rb"talaria-[0-9a-f]{32}(-disk)?\Z")
+_HEX = frozenset(b"0123456789abcdef")
 
 
 def sweep(bases: List[bytes], besides: List[bytes]) -> None:
@@ -29,12 +28,18 @@ def sweep(bases: List[bytes], besides: List[bytes]) -> None:
     """
     for base in bases:
         for name in directory.names(base):
-            path, found = base + b"/" + name, _NAME.match(name)
-            if found is not None and path not in besides and _is_orphaned(path):
-                if found.group(1):
+            path = base + b"/" + name
+            if _is_ours(name) and path not in besides and _is_orphaned(path):
+                if name.endswith(b"-disk"):
                     folders.remove([path])
                 else:
                     fence.sweep(path, LIMIT)
+
+
+def _is_ours(name: bytes) -> bool:
+    """Whether a name is one that we give: of a session's directory, or its folder on a disk."""
+    session, rest = name[8:40], name[40:]
+    return name.startswith(b"talaria-") and len(session) == 32 and _HEX.issuperset(session) and rest in (b"", b"-disk")
 
 
 def _is_orphaned(path: bytes) -> bool:
