@@ -150,16 +150,20 @@ def test_the_worker_is_not_left_of_the_session():
         """
         run(b"1", b"x"); wait(b"1")
         null = processes.null()
-        for script in (b"exit 0", b"sleep 300 & exit 0"):
+        def start(script, until):
             argv = [b"/bin/sh", b"-c", script]
             tree = processes.spawn(argv, dict(os.environb), b"/", (null, null, null), outlived=True)
-            while tree.receive()[0] != "gone":
+            while tree.receive()[0] != until:
                 time.sleep(0.01)
-            print(tree.remaining())
+            return tree
+        print(start(b"exit 0", "gone").remaining())
+        background = start(b"sleep 300 & exit 0", "status")
+        print(start(b"exit 0", "gone").remaining() > 0)
+        background.kill()
         """
         + END
     )
-    assert out == ["0", "1"]
+    assert out == ["0", "True"]
 
 
 def test_a_result_of_the_largest_size_passes():
