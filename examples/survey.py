@@ -1,11 +1,12 @@
 """Surveys a source tree: how much of what is in it, and where the long files are.
 
 Some forty tool calls, of which only the summary below comes back; a report goes to target/survey.md of
-the tree. Run it with
+the working directory. Run it with
 
     talaria run examples/survey.py [-- FOLDER]
 """
 
+import os
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from hermes_tools import read_file, shell_quote, terminal, write_file
 
 folder = sys.argv[1] if len(sys.argv) > 1 else "."
 BUDGET = 40
+REPORT = os.path.abspath("target/survey.md")  # before the working directory moves
 
 # One command finds the files; the working directory stays for the calls that follow.
 listing = terminal(
@@ -50,7 +52,7 @@ for path, count, _ in results:
 
 report = ["| kind | files | lines |", "| --- | --- | --- |"]
 report += [f"| {kind} | {files[kind]} | {count} |" for kind, count in lines.most_common()]
-written = write_file("target/survey.md", "\n".join(report) + "\n")
+written = write_file(REPORT, "\n".join(report) + "\n")
 
 print(f"the {len(results)} largest of {len(paths)} files: {sum(lines.values())} lines")
 for kind, count in lines.most_common():

@@ -16,7 +16,7 @@ pub const MARKER: &str = "talaria-agent ";
 const ONE_LINE: &str = concat!(
     r#"import sys,os,select;os.write(1,("talaria"+"-agent %d.%d.%d %s\n"%(sys.version_info[:3]+(sys.executable,))).encode("utf-8"));"#,
     r#"sys.version_info<(3,8) and sys.exit(0);select.select([0],[],[],99)[0] or sys.exit(0);"#,
-    r#"r=lambda n,b=b"":b if len(b)>=n else r(n,b+os.read(0,n-len(b)));exec(r(int(r(8))))"#,
+    r#"r=lambda n,b=b"":b if len(b)>=n else r(n,b+(os.read(0,n-len(b)) or sys.exit("its standard input has ended: a command before it must pass that on (docker and kubectl exec do with -i)")));exec(r(int(r(8))))"#,
 );
 
 /// Runs the relay that the first link left in the session's directory, waiting a while for it: a script may have

@@ -107,9 +107,9 @@ pub(crate) struct Run {
 /// Check this machine.
 #[derive(Args)]
 pub(crate) struct Doctor {
-    /// The target to try
-    #[arg(value_name = "TARGET", default_value = "local")]
-    pub(crate) target: String,
+    /// The target to try [default: the one that `run` would take]
+    #[arg(value_name = "TARGET")]
+    pub(crate) target: Option<String>,
 }
 
 /// List what of ours is alive: where, how old, whose.

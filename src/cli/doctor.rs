@@ -32,7 +32,7 @@ pub(super) fn run(verb: &Doctor, global: &Global, environment: &Environment) -> 
     let mut report = Report::default();
     report.line("talaria", env!("CARGO_PKG_VERSION"));
     let flags = Flags {
-        target: Some(verb.target.clone()),
+        target: verb.target.clone(),
         ..Flags::default()
     };
     let config = super::load(global, environment, flags)?;
@@ -52,7 +52,15 @@ pub(super) fn run(verb: &Doctor, global: &Global, environment: &Environment) -> 
     };
     let options =
         SessionOptions::from_config(&config, &resolved, environment).map_err(|error| UsageError(error.to_string()))?;
-    report.line("target", &options.target);
+    let spec = resolved.spec.to_string();
+    report.line(
+        "target",
+        &if spec == options.target {
+            spec
+        } else {
+            format!("{} = {spec}", options.target)
+        },
+    );
     if let Some(cwd) = &options.cwd {
         report.line("working directory", &cwd.display().to_string());
     }

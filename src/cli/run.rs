@@ -176,6 +176,14 @@ async fn run_cells(session: &Session, verb: &Run, cells: Vec<Cell>) -> anyhow::R
             code = exit::of_outcome(&outcome);
         }
         if outcome.status != Status::Success && (!verb.keep_going || cancel.is_cancelled()) {
+            match cells.len() {
+                0 => {}
+                _ if cancel.is_cancelled() => {}
+                1 => say("1 script was not run (--keep-going goes on after a failure)"),
+                left => say(&format!(
+                    "{left} scripts were not run (--keep-going goes on after a failure)"
+                )),
+            }
             break;
         }
     }

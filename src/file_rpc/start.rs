@@ -111,6 +111,13 @@ pub enum StartError {
 }
 
 fn list(tried: &[(String, String)]) -> String {
+    if let [(_, first), rest @ ..] = tried
+        && !rest.is_empty()
+        && rest.iter().all(|(_, found)| found == first)
+    {
+        let names: Vec<&str> = tried.iter().map(|(python, _)| python.as_str()).collect();
+        return format!("{}: {first}", names.join(", "));
+    }
     let lines: Vec<String> = tried
         .iter()
         .map(|(python, found)| format!("{python}: {found}"))

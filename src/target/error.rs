@@ -76,6 +76,15 @@ const SCHEMES: [&str; 8] = [
     "modal://sb-ID",
 ];
 
+/// Those that this version opens.
+const OPENED: [&str; 5] = [
+    "local",
+    "docker:IMAGE",
+    "container:NAME",
+    "compose:SERVICE",
+    "exec:COMMAND",
+];
+
 /// The words before the colon.
 pub(super) const SCHEME_WORDS: [&str; 7] = ["local", "docker", "container", "compose", "exec", "ssh", "modal"];
 
@@ -87,10 +96,11 @@ fn did_you_mean(suggestion: Option<&str>) -> String {
 
 fn works(configured: &[String]) -> String {
     if configured.is_empty() {
-        return "what works is `local` (no named target for it is configured)".to_owned();
+        return format!("what works is {}", OPENED.join(", "));
     }
     format!(
-        "what works is `local` and the configured names {}",
+        "what works is {} and the configured names {}",
+        OPENED.join(", "),
         configured.join(", ")
     )
 }

@@ -345,10 +345,7 @@ mod tests {
     fn a_misspelt_name_suggests_and_lists_what_works() {
         let error = TargetError::unknown_name("lcoal", ["rig"], vec!["rig".into()]).to_string();
         assert!(error.contains("`lcoal` (did you mean `local`?)"), "{error}");
-        assert!(
-            error.contains("what works is `local` and the configured names rig"),
-            "{error}"
-        );
+        assert!(error.contains("exec:COMMAND and the configured names rig"), "{error}");
     }
 
     #[test]
@@ -356,7 +353,7 @@ mod tests {
         let spec = TargetSpec::parse("docker:alpine").unwrap();
         let error = TargetError::not_supported("docker:alpine", &spec, Vec::new()).to_string();
         assert!(
-            error.contains("`docker:alpine`") && error.contains("what works is `local`"),
+            error.contains("`docker:alpine`") && error.contains("what works is local, docker:IMAGE"),
             "{error}"
         );
     }

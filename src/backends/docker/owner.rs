@@ -51,7 +51,7 @@ impl Owner {
                 pid,
                 boot: boot(),
                 namespace: namespace(),
-                start: start_of(pid).unwrap_or_default(),
+                start: seen(pid).map(|(_, start)| start).unwrap_or_default(),
                 nonce: super::random_name(),
             }
         })
@@ -89,7 +89,7 @@ impl Owner {
         match test_kill_process(pid) {
             Err(rustix::io::Errno::SRCH) => Fate::Ended,
             // Its number may be another's by now. Where that cannot be seen, it counts as alive.
-            _ if start_of(self.pid).is_some_and(|start| start != self.start) => Fate::Ended,
+            _ if seen(self.pid).is_some_and(|(state, start)| state == "Z" || start != self.start) => Fate::Ended,
             _ => Fate::Alive,
         }
     }
@@ -126,12 +126,15 @@ fn namespace() -> String {
     link.to_string_lossy().chars().filter(char::is_ascii_digit).collect()
 }
 
-/// When a process started, in ticks since the machine did.
-fn start_of(pid: i32) -> Option<u64> {
+/// A process's state (`Z`: it has ended, and its parent has not taken note), and when it started, in ticks since the
+/// machine did.
+fn seen(pid: i32) -> Option<(String, u64)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in parentheses, may hold anything; the start is the 20th field behind it.
     let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+    let mut fields = fields.split_ascii_whitespace();
+    let state = fields.next()?.to_owned();
+    Some((state, fields.nth(18)?.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -146,6 +149,16 @@ mod tests {
         assert!(this.start > 0 && !this.boot.is_empty() && !this.namespace.is_empty());
         assert_eq!(this.fate(), Fate::Alive);
         let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        while seen(pid).is_some_and(|(state, _)| state != "Z") {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let zombie = Owner {
+            pid,
+            start: seen(pid).unwrap().1,
+            ..this.clone()
+        };
+        assert_eq!(zombie.fate(), Fate::Ended);
         child.wait().unwrap();
         let change = |change: &dyn Fn(&mut Owner)| {
             let mut owner = this.clone();
