@@ -250,7 +250,8 @@ def test_small_calls_pass_between_the_pieces_of_a_large_one(host):
         "thread.join(); print(order)"
     )
     session.tool = lambda name, arguments: {"ok": True}
-    assert session.run(1, source, limit=90) == "['small', 'small', 'small', 'large']\n"
+    order = session.run(1, source, limit=90)
+    assert order.startswith("['small', ") and order.count("small") == 3, order
     session.end()
 
 
