@@ -17,7 +17,16 @@ pub(crate) const CASES: &[Case] = cases![
 ];
 
 fn doctor_says_what_works(rig: &Rig) {
-    let output = rig.cli(["doctor"]).env("SHOP_API_KEY", "value-of-the-key-1").run();
+    // Without a name it is the target that `run` would take.
+    let output = rig.cli(["doctor"]).env("TALARIA_TARGET", "exec:env").run();
+    assert!(
+        output.code() == 0 && output.stdout.contains("target: exec:env"),
+        "{output:?}"
+    );
+    let output = rig
+        .cli(["doctor", "local"])
+        .env("SHOP_API_KEY", "value-of-the-key-1")
+        .run();
     assert_eq!(output.code(), 0, "{output:?}");
     for said in [
         "target: local",
