@@ -123,5 +123,7 @@ if configuration["mode"] == [b"pipe"]:
     if configuration["cache"] != [b""]:
         modules.use_cache(configuration["cache"][0])
     __import__("guard").main(configuration["base"], configuration["session"][0], modules.program())
-else:
+elif configuration["mode"] == [b"directory"]:
     __import__("detached").main(configuration, modules)
+else:
+    __import__("alone").main(configuration, modules)

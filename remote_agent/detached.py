@@ -36,6 +36,8 @@ RELAY_CODE = (
     "outbox",
     "relay",
 )
+#: Key of the frame that says that no process can be started: the broker goes on without any.
+_NO_PROCESS = b"process"
 
 
 def main(configuration: Dict[str, List[bytes]], modules: Any) -> NoReturn:
@@ -55,7 +57,7 @@ def main(configuration: Dict[str, List[bytes]], modules: Any) -> NoReturn:
         if value("work"):
             _enter(os.path.realpath(os.fsdecode(told) + "/disk/work"))
     except _Refused as refused:
-        os.write(1, frames.pack(b"E", b"", str(refused).encode("utf-8", "backslashreplace")))
+        os.write(1, frames.pack(b"E", refused.key, str(refused).encode("utf-8", "backslashreplace")))
         os._exit(1)
     import relay
 
@@ -67,7 +69,11 @@ def main(configuration: Dict[str, List[bytes]], modules: Any) -> NoReturn:
 
 
 class _Refused(Exception):
-    """There is no session; the text says why."""
+    """There is no session; the text says why, the key whether that is for want of processes."""
+
+    def __init__(self, text: str, key: bytes = b"") -> None:
+        super().__init__(text)
+        self.key = key
 
 
 def _enter(folder: str) -> None:
@@ -97,13 +103,20 @@ def _fork_guard(configuration: Dict[str, List[bytes]], home: bytes, modules: Any
                 _fork_and_leave(lambda: _guard(configuration, home, theirs, 0, modules), theirs)
             os.waitpid(between, 0)
     except OSError as error:
-        raise _Refused(str(error)) from None
+        os.write(theirs, _refusal(error))
     os.close(theirs)
     with open(ours, "rb") as file:
         told = file.read()
     if told.startswith(b"+"):
         return told[1:]
-    raise _Refused(told[1:].decode("utf-8", "replace") or "the process that guards the session could not be started")
+    text = told[1:].decode("utf-8", "replace") or "the process that guards the session could not be started"
+    raise _Refused(text, _NO_PROCESS if told.startswith(b"!") else b"")
+
+
+def _refusal(error: Exception) -> bytes:
+    """Why there is no guard, as it is told to the process that was started first."""
+    mark = b"!" if isinstance(error, processes.NoProcess) else b"-"
+    return mark + str(error).encode("utf-8", "backslashreplace")
 
 
 def _has_to_stay() -> bool:
@@ -133,7 +146,7 @@ def _fork_and_leave(child: Callable[[], None], answer: int) -> NoReturn:
             processes.new_session()
             child()
     except OSError as error:
-        os.write(answer, b"-" + str(error).encode("utf-8", "backslashreplace"))
+        os.write(answer, _refusal(error))
     finally:
         os._exit(1)
 
@@ -155,7 +168,7 @@ def _guard(configuration: Dict[str, List[bytes]], home: bytes, answer: int, rela
             guard = keeper.begin(made, bases, terms, relay, modules)
         except (OSError, places.Unusable) as error:
             folders.remove(made)
-            os.write(answer, b"-" + str(error).encode("utf-8", "backslashreplace"))
+            os.write(answer, _refusal(error))
             os.close(answer)
             if relay:
                 os.waitpid(relay, 0)  # it says so; all ends with us

@@ -6,7 +6,7 @@ builtin, stream or descriptor, so what the kernel needs it takes before the firs
 what it shares with cells each time one begins.
 
 Started in one of two ways: with ``CHANNEL`` (serve cells until the channel ends) or with ``ONCE``
-(run one cell as a standalone script, its result in a file).
+(run one cell as a standalone script, its result in a file); or by `alone_cell.py`.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Result:
 class Kernel:
     """The one namespace and everything that is put right before each cell."""
 
-    def __init__(self, boot: List[bytes]) -> None:
+    def __init__(self, boot: List[bytes], home: Optional[Callable[[bytes], bytes]] = None) -> None:
         folder, stub_source, stub_code, link, working = boot
         self._pid = os.getpid()
         self._folder = os.fsdecode(folder)
@@ -163,6 +163,8 @@ class Kernel:
         code = marshal.loads(stub_code) if stub_code else compile(stub_source, self._stub.__file__, "exec", 0, True)
         sys.modules["hermes_tools"] = self._stub
         exec(code, self._stub.__dict__)
+        if home is not None:
+            self._stub.__dict__["_HOME"] = home
         self._view: Callable[[], Any] = self._stub.__dict__["_StdlibView"]
         self._sources.view = self._view
         hooks = {"linecache": self._sources.fill, "inspect": self._sources.find_classes}

@@ -38,7 +38,7 @@ EXIT_LIMIT = 1.0
 # Reads its program from the channel, so that `ps` shows none of it. The current folder leaves the path
 # until the kernel has what it needs: the project may shadow the standard library. The kernel's builtins
 # are its own, for a cell may replace those that it shares.
-_RUN_PROGRAM = (
+RUN_PROGRAM = (
     b"b=dict(vars(__builtins__))\n"
     b'for n,s in __import__("marshal").loads(p):'
     b'm=sys.modules[n]=type(sys)(n);m.__dict__.update({"__builtins__":b,%s});'
@@ -47,10 +47,10 @@ _RUN_PROGRAM = (
 _LOADER = (
     b"import os,sys;sys.path[:]=[p for p in sys.path if p];c,w=map(int,sys.argv[1:]);"
     b'r=lambda n,b=b"":b if len(b)>=n else r(n,b+os.read(c,n-len(b)));p=r(int(r(8)));'
-) + _RUN_PROGRAM % b'"CHANNEL":c,"WITNESS":w'
+) + RUN_PROGRAM % b'"CHANNEL":c,"WITNESS":w'
 _ONCE_LOADER = (
     b"import sys;sys.path[:]=[p for p in sys.path if p];o=sys.argv[1];p=open(o+'.kernel','rb').read();"
-) + _RUN_PROGRAM % b'"ONCE":o'
+) + RUN_PROGRAM % b'"ONCE":o'
 
 
 class Cell:
@@ -205,7 +205,7 @@ class Kernel:
         if _same_interpreter(python):
             body = marshal.dumps([(name, code()) for name, _, code in program])
         else:
-            body = _texts(program)
+            body = texts(program)
         self._send(b"%08d" % len(body) + body)
 
     def _send(self, data: bytes) -> None:
@@ -337,7 +337,7 @@ class OneShot:
         self._status = b""
         self._detail = b""
         self._base = session_folder + b"/once/" + cell.number
-        write_private(self._base + b".kernel", _texts(program))
+        write_private(self._base + b".kernel", texts(program))
         write_private(
             self._base + b".cell",
             wire.pack(b"B", session_folder, stub, b"", link, folder) + wire.pack(b"C", cell.number, *message),
@@ -418,7 +418,8 @@ def _own_folder(session_folder: bytes) -> bytes:
     return folder
 
 
-def _texts(program: Program) -> bytes:
+def texts(program: Program) -> bytes:
+    """The program for any interpreter."""
     return marshal.dumps([(name, text) for name, text, _ in program], _MARSHAL_OF_ALL)
 
 

@@ -113,7 +113,10 @@ def _try(path: str) -> Tuple[str, str]:
         return "", "a link to a file that does not exist" if os.path.islink(path) else "does not exist"
     if not os.path.isfile(path) or not os.access(path, os.X_OK):
         return "", "not an executable file"
-    output, status = _run([path, "-I", "-S", "-c", "import sys;print('talaria %d.%d.%d'%sys.version_info[:3])"])
+    try:
+        output, status = _run([path, "-I", "-S", "-c", "import sys;print('talaria %d.%d.%d'%sys.version_info[:3])"])
+    except OSError as error:
+        return "", "could not be tried: %s" % (error.strerror or "").lower()
     if status is None:
         return "", "said nothing for %d s" % TRIAL
     words = output.split()

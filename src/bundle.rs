@@ -91,6 +91,9 @@ const DIRECTORY_MODULES: &[Module] = modules![
     "detached",
 ];
 
+/// What it needs where no process can be started beside another: each is a command of its own.
+const ALONE_MODULES: &[Module] = modules!["marked", "alone", "alone_cell"];
+
 /// What the target side is told when its messages travel through a directory (`docs/protocol.md`).
 #[derive(Clone, Debug)]
 pub struct DirectoryStart {
@@ -116,6 +119,25 @@ pub struct DirectoryStart {
     pub interpreters: Interpreters,
 }
 
+/// What a command is told that stands alone (`remote_agent/alone.py`).
+#[derive(Clone, Debug)]
+pub(crate) struct AloneStart {
+    /// 32 hex digits, chosen at random.
+    pub(crate) session: String,
+    /// 32 hex digits: what its messages begin with.
+    pub(crate) mark: String,
+    /// Folders in which the session's own may be made, best first.
+    pub(crate) bases: Vec<Vec<u8>>,
+    /// That folder, once it is known.
+    pub(crate) folder: Vec<u8>,
+    /// The working directory; empty: where the process starts.
+    pub(crate) cwd: Vec<u8>,
+    /// Whether to make a private working folder instead.
+    pub(crate) work: bool,
+    /// Which interpreters may run cells.
+    pub(crate) interpreters: Interpreters,
+}
+
 /// Which interpreter runs the kernel of a session on a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interpreters {
@@ -123,6 +145,15 @@ pub enum Interpreters {
     Project,
     /// The one that runs the session.
     Own,
+}
+
+impl Interpreters {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Project => "project",
+            Self::Own => "own",
+        }
+    }
 }
 
 /// Arguments of the interpreter: isolated from the user's environment and site packages.
@@ -176,16 +207,26 @@ pub fn directory_bundle(start: &DirectoryStart) -> Vec<u8> {
         entry("first_lease", start.first_lease.as_secs_f64().to_string()),
         entry("cwd", &start.cwd),
         entry("work", if start.work { "1" } else { "" }),
-        entry(
-            "interpreters",
-            match start.interpreters {
-                Interpreters::Project => "project",
-                Interpreters::Own => "own",
-            },
-        ),
+        entry("interpreters", start.interpreters.name()),
     ];
     entries.extend(start.bases.iter().map(|base| entry("base", base)));
     pack(&[MODULES, DIRECTORY_MODULES], &entries)
+}
+
+/// What the interpreter reads from its standard input where it stands alone; one order follows.
+#[must_use]
+pub(crate) fn alone_bundle(start: &AloneStart) -> Vec<u8> {
+    let mut entries = vec![
+        entry("mode", "alone"),
+        entry("session", &start.session),
+        entry("mark", &start.mark),
+        entry("folder", &start.folder),
+        entry("cwd", &start.cwd),
+        entry("work", if start.work { "1" } else { "" }),
+        entry("interpreters", start.interpreters.name()),
+    ];
+    entries.extend(start.bases.iter().map(|base| entry("base", base)));
+    pack(&[MODULES, DIRECTORY_MODULES, ALONE_MODULES], &entries)
 }
 
 fn entry(name: &str, value: impl AsRef<[u8]>) -> Vec<u8> {
@@ -220,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_module_is_carried_once_and_none_is_forgotten() {
-        let mut carried: Vec<String> = [MODULES, DIRECTORY_MODULES]
+        let mut carried: Vec<String> = [MODULES, DIRECTORY_MODULES, ALONE_MODULES]
             .concat()
             .iter()
             .map(|(name, _)| format!("{name}.py"))
@@ -231,6 +272,7 @@ mod tests {
             "hermes_calls.py",
             "rpc_socket.py",
             "rpc_directory.py",
+            "rpc_streams.py",
         ];
         carried.extend([&["bootstrap.py"][..], &stub].concat().into_iter().map(str::to_owned));
         carried.sort();

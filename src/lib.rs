@@ -79,9 +79,10 @@
 //! # Where to look
 //!
 //! [`session`] is what a caller uses, [`outcome`] what it gets back, [`tools`] what scripts can call.
-//! Below them: [`kernel`] (a session's supervisor and its kernel), [`link`], [`socket_rpc`] and [`file_rpc`] (how
+//! Below them: [`kernel`] (a session's supervisor and its kernel), [`link`], [`socket_rpc`], [`file_rpc`] and [`alone_rpc`] (how
 //! messages travel), [`backends`] (how a process starts on a target). `ARCHITECTURE.md` has the map.
 
+pub mod alone_rpc;
 pub mod backends;
 pub mod broker;
 pub mod bundle;

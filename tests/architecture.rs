@@ -21,7 +21,7 @@ const FLOORS: &[&[&str]] = &[
     ],
     &["backends"],
     &["link"],
-    &["socket_rpc", "file_rpc"],
+    &["socket_rpc", "file_rpc", "alone_rpc"],
     &["kernel"],
     &["tools"],
     &["session"],

@@ -24,6 +24,8 @@ pub(super) enum Lost {
     Broken(String),
     /// The session has ended.
     Ended(LinkError),
+    /// It did not begin: the place lets no process start another.
+    NoProcess(String),
 }
 
 /// How long and how often it has been tried to come back.
@@ -87,7 +89,7 @@ impl Attempts {
                 self.is_paused = true;
                 self.left = left;
             }
-            Some(Err(Lost::Broken(why))) => *reason = why,
+            Some(Err(Lost::Broken(why) | Lost::NoProcess(why))) => *reason = why,
             Some(Err(Lost::Ended(error))) => return Err(error),
             None => "it did not answer in time".clone_into(reason),
         }

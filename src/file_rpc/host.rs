@@ -21,6 +21,8 @@ use crate::link::{LinkCommand, LinkError, LinkEvent};
 const BATCH: usize = MAX_PAYLOAD;
 /// Bytes of bodies that one look carries to the target: it takes all that it is told, whatever the broker does meanwhile.
 const LOOK_UPLOADS: usize = 2 << 20;
+/// Key of a refusal for want of processes: `remote_agent/detached.py`. No blob has that name, no command, no call.
+const NO_PROCESS: &[u8] = b"process";
 /// The longest first frame; an environment is at most a few MiB.
 const MAX_READY: usize = 16 << 20;
 
@@ -33,6 +35,8 @@ pub(super) enum Signal {
     Gone(String),
     /// The relay cannot serve this link.
     Refused(String),
+    /// There is no session: the place lets no process start another.
+    NoProcess(String),
     /// The end of a look.
     LookEnd,
     /// A call is to be run.
@@ -232,6 +236,7 @@ impl Host {
             }
             kind::BLOB_STORED => self.uploads.stored(&text(&frame.key), frame.offset),
             kind::REFUSED if frame.key.is_empty() => return Ok(Some(Signal::Refused(text(&frame.payload)))),
+            kind::REFUSED if frame.key == *NO_PROCESS => return Ok(Some(Signal::NoProcess(text(&frame.payload)))),
             kind::REFUSED => self.refused(&frame, now),
             kind::ALIVE => self.echo = frame.offset,
             other => {

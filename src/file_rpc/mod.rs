@@ -24,4 +24,5 @@ mod uploads;
 pub use crate::bundle::Interpreters;
 pub use link::FileLink;
 pub use ready::Facts;
+pub(crate) use start::{INTRODUCTION_LIMIT, random_hex};
 pub use start::{Start, StartError, Transport};

@@ -48,7 +48,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut site: Site, connection: Connect
                 continue;
             }
             Some(Err(Lost::Ended(error))) => return shared.end(error),
-            Some(Err(Lost::Broken(reason))) => reason,
+            Some(Err(Lost::Broken(reason) | Lost::NoProcess(reason))) => reason,
             None => "it did not answer in time".to_owned(),
         };
         debug!(target = %site.name, %reason, "a look was lost");

@@ -23,7 +23,7 @@ use crate::link::introduction::{Introduction, Unfit, introduction};
 use crate::link::{CallHandler, LinkError};
 
 /// Time in which an interpreter must introduce itself.
-const INTRODUCTION_LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const INTRODUCTION_LIMIT: Duration = Duration::from_secs(30);
 /// Time in which the relay must have begun: other interpreters may be tried there, 5 s each.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// Time in which a session is told to end after its link was dropped.
@@ -103,6 +103,14 @@ pub enum StartError {
         /// The target as the user wrote it.
         target: String,
         /// What was found.
+        reason: String,
+    },
+    /// The place lets no process start another: what can be done is one command at a time.
+    #[error("the session on {target} could not begin: {reason}")]
+    NoProcess {
+        /// The target as the user wrote it.
+        target: String,
+        /// The limit that was met, and what to do.
         reason: String,
     },
     /// The link failed.
@@ -256,6 +264,12 @@ async fn attempt(start: &Start, python: &OsString) -> Result<Attempt, StartError
                 reason,
             });
         }
+        Ok(Err(Lost::NoProcess(reason))) => {
+            return Err(StartError::NoProcess {
+                target: start.name.clone(),
+                reason,
+            });
+        }
         Ok(Err(Lost::Ended(error))) => return Err(error.into()),
         Err(_) => {
             return Err(StartError::Place {
@@ -300,7 +314,7 @@ fn bytes_of(path: impl AsRef<std::ffi::OsStr>) -> Vec<u8> {
 }
 
 /// 128 random bits: names that nobody can guess or squat.
-fn random_hex() -> Result<String, StartError> {
+pub(crate) fn random_hex() -> Result<String, StartError> {
     let mut bits = [0_u8; 16];
     getrandom::fill(&mut bits).map_err(|error| BackendError::Refused {
         target: "this machine".to_owned(),

@@ -51,7 +51,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut site: Site, mut connection: Con
     let mut attempts = Attempts::new(site.reconnect_timeout);
     loop {
         let reason = match carry(&shared, &site, &mut connection).await {
-            Lost::Broken(reason) => reason,
+            Lost::Broken(reason) | Lost::NoProcess(reason) => reason,
             Lost::Ended(error) => {
                 shared.close();
                 connection.see_off().await;
@@ -142,6 +142,7 @@ pub(super) fn end(site: &Site, signal: Signal) -> Result<(), Lost> {
     match signal {
         Signal::Gone(why) => Err(site.ended(why)),
         Signal::Refused(why) => Err(Lost::Broken(why)),
+        Signal::NoProcess(why) => Err(Lost::NoProcess(why)),
         Signal::Ready(_) | Signal::LookEnd | Signal::Dispatch(..) | Signal::Cancel(_) => Ok(()),
     }
 }

@@ -274,7 +274,25 @@ impl Packer {
     }
 }
 
-fn variables(pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+/// A message of any kind.
+pub(crate) fn pack(kind: u8, fields: &[&[u8]]) -> Bytes {
+    fields.iter().fold(Packer::new(kind), Packer::field).finish()
+}
+
+/// The fields of a message that came whole, length and all.
+///
+/// # Errors
+/// When it is none.
+pub(crate) fn unpack(mut message: Bytes) -> Result<Vec<Bytes>, LinkError> {
+    if message.len() < 5 {
+        return Err(LinkError::Malformed("a message is cut short"));
+    }
+    message.advance(5);
+    Fields(message).rest()
+}
+
+/// Variables as one field.
+pub(crate) fn variables(pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     let mut packed = Vec::new();
     for (name, value) in pairs {
         if !packed.is_empty() {
@@ -322,13 +340,32 @@ impl KernelStart {
     }
 }
 
+impl CellResult {
+    /// What a kernel wrote of a cell that stood alone: a whole message.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub(crate) fn decode(mut message: Bytes) -> Result<Option<Self>, LinkError> {
+        if message.len() < 5 {
+            return Err(LinkError::Malformed("a message is cut short"));
+        }
+        message.advance(5);
+        Fields(message).cell_result()
+    }
+}
+
 impl RunCell {
-    fn encode(&self) -> Bytes {
+    /// The arguments as one field.
+    pub(crate) fn packed_arguments(&self) -> Vec<u8> {
         let mut arguments = Vec::new();
         for argument in &self.arguments {
             arguments.push(0);
             arguments.extend_from_slice(argument);
         }
+        arguments
+    }
+
+    fn encode(&self) -> Bytes {
         Packer::new(if self.standalone { b'1' } else { b'C' })
             .number(self.cell)
             .number(self.timeout)
@@ -336,7 +373,7 @@ impl RunCell {
             .number(self.stderr_cap)
             .field(&self.folder)
             .field(&self.name)
-            .field(arguments)
+            .field(self.packed_arguments())
             .field(if self.from_file { "bytes" } else { "text" })
             .field(self.stub.as_deref().unwrap_or_default())
             .field(&self.source)

@@ -3,13 +3,14 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tracing::{debug, info};
 
 use super::error::SessionError;
 use super::live::Live;
 use super::options::SessionOptions;
+use crate::alone_rpc::AloneLink;
 use crate::backends::Target;
 use crate::config::{EnvPolicy, Mode, Transport};
 use crate::file_rpc::{self, Facts, FileLink, Interpreters, Start, StartError};
@@ -22,14 +23,80 @@ const FIRST_LEASE: Duration = Duration::from_secs(120);
 /// Where a container of ours has memory for the session's directory.
 const OWN_MEMORY: &str = "/run/talaria";
 
-/// Starts the supervisor with the first interpreter there that is fit; says what the place is.
+/// Starts the supervisor with the first interpreter there that is fit; says what the place is. Where no process can be
+/// started beside another, a session without one.
 pub(super) async fn open(
     options: &SessionOptions,
     target: Arc<dyn Target>,
     folder: Option<&Path>,
     handler: Arc<dyn CallHandler>,
 ) -> Result<(Live, Place), SessionError> {
-    let start = Start {
+    let began = Instant::now();
+    let start = start(options, target, folder, handler)?;
+    // A target that is made for a session ends with the first process.
+    let may_be_alone = !start.target.capabilities().ends_with_session;
+    let link = match FileLink::start(start.clone()).await {
+        Err(StartError::NoProcess { reason, .. }) if may_be_alone => {
+            return stand_alone(options, start, reason, began).await;
+        }
+        link => link.map_err(failed)?,
+    };
+    let (place, python) = settle(options, link.facts());
+    Ok((Live::new(Arc::new(link), python.0, python.1), place))
+}
+
+/// A session without a supervisor, for this reason: `began` is when it was tried to do better.
+pub(super) async fn alone(
+    options: &SessionOptions,
+    target: Arc<dyn Target>,
+    folder: Option<&Path>,
+    handler: Arc<dyn CallHandler>,
+    reason: String,
+    began: Instant,
+) -> Result<(Live, Place), SessionError> {
+    let start = start(options, target, folder, handler)?;
+    stand_alone(options, start, reason, began).await
+}
+
+async fn stand_alone(
+    options: &SessionOptions,
+    start: Start,
+    reason: String,
+    began: Instant,
+) -> Result<(Live, Place), SessionError> {
+    info!(target = %start.name, %reason, "there is room for one process at a time");
+    let link = AloneLink::start(start, reason).await.map_err(failed)?;
+    let (place, python) = settle(options, link.facts());
+    let mut live = Live::new(Arc::new(link), python.0, python.1);
+    live.alone = Some(began.elapsed());
+    Ok((live, place))
+}
+
+fn failed(error: StartError) -> SessionError {
+    match error {
+        StartError::Backend(error) => SessionError::Backend(error),
+        error => SessionError::Start(error.to_string()),
+    }
+}
+
+/// What was found there: the place, and the interpreter of the cells with its version.
+fn settle(options: &SessionOptions, facts: &Facts) -> (Place, (PathBuf, String)) {
+    for (python, found) in facts.rejected() {
+        info!(python = %python.display(), %found, "this interpreter is skipped");
+    }
+    let place = place(options, facts);
+    let (python, version) = (facts.python(), facts.version.clone());
+    debug!(python = %python.display(), %version, folder = %place.folder.display(), "interpreter");
+    (place, (python, version))
+}
+
+fn start(
+    options: &SessionOptions,
+    target: Arc<dyn Target>,
+    folder: Option<&Path>,
+    handler: Arc<dyn CallHandler>,
+) -> Result<Start, SessionError> {
+    Ok(Start {
         target,
         name: options.target.clone(),
         pythons: pythons(options),
@@ -52,18 +119,7 @@ pub(super) async fn open(
         },
         window: None,
         handler,
-    };
-    let link = FileLink::start(start).await.map_err(|error| match error {
-        StartError::Backend(error) => SessionError::Backend(error),
-        error => SessionError::Start(error.to_string()),
-    })?;
-    for (python, found) in link.facts().rejected() {
-        info!(python = %python.display(), %found, "this interpreter is skipped");
-    }
-    let place = place(options, link.facts());
-    let (python, version) = (link.facts().python(), link.facts().version.clone());
-    debug!(python = %python.display(), %version, folder = %place.folder.display(), "interpreter");
-    Ok((Live::new(Arc::new(link), python, version), place))
+    })
 }
 
 /// A configured interpreter is the only one; else those that a search by name finds.

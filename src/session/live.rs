@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::environment::Built;
 use crate::kernel::{Agent, KernelInfo};
@@ -17,6 +18,8 @@ pub(super) struct Live {
     pub(super) python: PathBuf,
     pub(super) version: String,
     pub(super) kernel: Option<LiveKernel>,
+    /// Nothing of ours stays there beside a cell. What it took to find that out.
+    pub(super) alone: Option<Duration>,
     generation: u64,
 }
 
@@ -58,6 +61,7 @@ impl Live {
             version,
             agent: Arc::new(Agent::new(link)),
             kernel: None,
+            alone: None,
             generation: 0,
         }
     }

@@ -24,6 +24,9 @@ use crate::output::Masker;
 use crate::place::Place;
 use crate::tools::{CallPath, Shell, stub_source};
 
+/// How the target side says that a fork failed: `remote_agent/scarce.py`.
+const NO_PROCESS: &str = "no process can be started";
+
 impl Inner {
     /// Sees that a supervisor is there, and a kernel where one is kept.
     pub(super) async fn prepare(
@@ -38,6 +41,7 @@ impl Inner {
             state.lost = None;
         }
         self.notice_losses(state).await;
+        self.try_for_more(state).await;
         if state.live.is_none() {
             self.reach(state, cell, phases).await?;
         }
@@ -73,6 +77,14 @@ impl Inner {
         Ok(prepared)
     }
 
+    /// Whether the target outlives the session's first process, and is another than this machine.
+    fn may_be_alone(&self, state: &State) -> bool {
+        state.target.as_ref().is_some_and(|target| {
+            let can = target.capabilities();
+            !can.is_here && !can.ends_with_session
+        })
+    }
+
     /// Takes note of a kernel or supervisor that ended since the last cell.
     async fn notice_losses(&self, state: &mut State) {
         let Some(live) = &mut state.live else { return };
@@ -95,6 +107,44 @@ impl Inner {
             self.has_kernel.store(false, Ordering::Release);
             state.lost = Some(format!("the kernel ended between cells: {}", end.reason));
         }
+    }
+
+    /// Where there was no room for a supervisor there may be some now.
+    async fn try_for_more(&self, state: &mut State) {
+        let is_alone = state.live.as_ref().is_some_and(|live| live.alone.is_some());
+        if is_alone && state.standalone.as_ref().is_some_and(Standalone::is_over) {
+            self.abandon(state).await;
+        }
+    }
+
+    /// Goes on without a supervisor, on a target where there is room for that one alone.
+    async fn go_alone(&self, state: &mut State, reason: &str, began: Instant) -> Result<(), SessionError> {
+        let Some(target) = state.target.clone() else {
+            return Ok(());
+        };
+        self.abandon(state).await;
+        let folder = match self.options.mode {
+            // Its private folder went with the supervisor.
+            Mode::Strict => self.options.cwd.clone(),
+            Mode::Project => self.workspace.working_directory(),
+        };
+        let handler = self.gate.clone();
+        let (live, place) = elsewhere::alone(
+            &self.options,
+            target,
+            folder.as_deref(),
+            handler,
+            reason.to_owned(),
+            began,
+        )
+        .await?;
+        if self.options.mode == Mode::Strict {
+            self.workspace.set_working_directory(place.folder.clone());
+            state.place = Some(place);
+        }
+        self.workspace.attach(&live.agent);
+        state.live = Some(live);
+        Ok(())
     }
 
     /// Sees that there is a target.
@@ -286,7 +336,13 @@ impl Inner {
             }
             Err(AgentError::KernelStart(reason)) => {
                 self.has_kernel.store(false, Ordering::Release);
-                let standalone = Standalone::failed(&reason, began.elapsed());
+                let mut cost = began.elapsed() + live.alone.unwrap_or_default();
+                // A script under a supervisor needs as many processes as a kernel.
+                if live.alone.is_none() && reason.contains(NO_PROCESS) && self.may_be_alone(state) {
+                    self.go_alone(state, &reason, began).await?;
+                    cost = began.elapsed();
+                }
+                let standalone = Standalone::failed(&reason, cost);
                 prepared.notices.push(standalone.notice());
                 state.standalone = Some(standalone);
                 Ok(())

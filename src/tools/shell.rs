@@ -36,7 +36,7 @@ const PROLOGUE: &str = concat!(
     r#"case ${BASH_VERSION-}:${SHELLOPTS-} in :*|*:posix*|*:*:posix*) ;; *) "#,
     r#"eval 'exit() { { __talaria_save; } 2>/dev/null; builtin exit "$@"; }';; esac; "#,
     r#". "$1" 2>/dev/null; __talaria_old=${OLDPWD-}; cd -- "$__talaria_folder" || exit 1; "#,
-    r#"[ -z "$__talaria_old" ] || OLDPWD=$__talaria_old; __talaria_start=$(command pwd); "#,
+    r#"[ -z "$__talaria_old" ] || OLDPWD=$__talaria_old; __talaria_start=$PWD; "#,
     r#"trap '{ __talaria_save; } 2>/dev/null' EXIT; set --; "#,
     r#"eval "$__talaria_command"; { __talaria_save; } 2>/dev/null"#,
 );

@@ -24,13 +24,18 @@ pub enum CallPath {
     Socket,
     /// Files in a directory of the target.
     Directory,
+    /// The streams of the script's own process.
+    Streams,
 }
 
 impl CallPath {
     /// The one that a link's variables name.
     #[must_use]
     pub fn of(variables: &[(String, String)]) -> Self {
-        if variables.iter().any(|(name, _)| name == "HERMES_RPC_DIR") {
+        let has = |wanted: &str| variables.iter().any(|(name, _)| name == wanted);
+        if has("HERMES_RPC_ALONE") {
+            Self::Streams
+        } else if has("HERMES_RPC_DIR") {
             Self::Directory
         } else {
             Self::Socket
@@ -41,6 +46,7 @@ impl CallPath {
         match self {
             Self::Socket => include_str!("../../remote_agent/rpc_socket.py"),
             Self::Directory => include_str!("../../remote_agent/rpc_directory.py"),
+            Self::Streams => include_str!("../../remote_agent/rpc_streams.py"),
         }
     }
 }
@@ -341,7 +347,7 @@ def read_file(path: str, offset: "int | str" = 1, glob: "str | None" = None, raw
         );
     }
 
-    const PATHS: [CallPath; 2] = [CallPath::Socket, CallPath::Directory];
+    const PATHS: [CallPath; 3] = [CallPath::Socket, CallPath::Directory, CallPath::Streams];
 
     #[test]
     fn the_module_is_runtime_token_marker_and_tools() {
@@ -361,6 +367,7 @@ def read_file(path: str, offset: "int | str" = 1, glob: "str | None" = None, raw
         let of = |name: &str| CallPath::of(&[(name.to_owned(), "/place".to_owned())]);
         assert_eq!(of("HERMES_RPC_SOCKET"), CallPath::Socket);
         assert_eq!(of("HERMES_RPC_DIR"), CallPath::Directory);
+        assert_eq!(of("HERMES_RPC_ALONE"), CallPath::Streams);
     }
 
     #[test]

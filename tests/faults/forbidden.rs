@@ -65,19 +65,6 @@ fn sessions_of_processes_may_be_forbidden() {
 }
 
 #[test]
-fn forbidden_forks_are_named() {
-    let Some(rig) = Rig::new() else { return };
-    let outcome = without(&rig, &["fork", "vfork", "clone", "clone3"]);
-    assert_eq!(
-        (outcome.status, outcome.exit_code),
-        (Status::Error, None),
-        "{outcome:#?}"
-    );
-    let error = outcome.error.unwrap();
-    assert!(error.contains("forbids it") && error.contains("seccomp"), "{error}");
-}
-
-#[test]
 fn forbidden_fifos_are_named() {
     let Some(rig) = Rig::new() else { return };
     let outcome = without(&rig, &["mknod", "mknodat"]);

@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 #![expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 
+mod alone;
 mod brokers;
 mod ends;
 mod forbidden;
