@@ -11,15 +11,9 @@ use super::splitter::{Piece, Splitter};
 use crate::backends::{BackendError, Command, Process, ProcessEnd, ProcessWait};
 use crate::bundle::{self, AloneStart};
 use crate::file_rpc::{Facts, INTRODUCTION_LIMIT, Start, StartError, random_hex};
-use crate::link::introduction::{Introduction, Unfit, introduction};
+use crate::link::introduction::{Introduction, PAUSES, Unfit, introduction};
 use crate::link::message::pack;
 
-/// Time before a command is tried again that did not begin.
-const PAUSES: [Duration; 3] = [
-    Duration::from_millis(50),
-    Duration::from_millis(200),
-    Duration::from_millis(800),
-];
 /// Time in which a command that is no cell and no job must have ended.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Time in which the end of a process shows whose streams have ended.
@@ -63,6 +57,12 @@ impl Drop for Running {
     }
 }
 
+/// Why there is no interpreter that waits for an order.
+enum Silence {
+    Backend(BackendError),
+    Unfit(String),
+}
+
 /// The place of a session.
 pub(super) struct Site {
     start: Start,
@@ -77,18 +77,8 @@ impl Site {
         let mut tried = Vec::new();
         for python in start.pythons.clone() {
             let mut site = Self::new(start.clone(), python.clone())?;
-            let mut process = match site.spawn().await {
-                Ok(process) => process,
-                Err(BackendError::NoProgram { reason, .. }) => {
-                    tried.push((python.to_string_lossy().into_owned(), reason));
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
-            };
-            let mut buffer = BytesMut::new();
-            let introduced = introduction(&mut process, &mut buffer);
-            let found = match tokio::time::timeout(INTRODUCTION_LIMIT, introduced).await {
-                Ok(Ok(introduction)) => {
+            let found = match site.greet().await {
+                Ok((process, buffer, introduction)) => {
                     if !introduction.python.is_empty() {
                         site.python = introduction.python.clone().into();
                     }
@@ -97,12 +87,8 @@ impl Site {
                     let facts = site.settle(&answer)?;
                     return Ok((site, facts, introduction));
                 }
-                Ok(Err(Unfit::TooOld(version))) => format!("is Python {version}"),
-                Ok(Err(Unfit::Ended(last_words))) => last_words.to_string(),
-                Err(_) => {
-                    process.end.kill();
-                    format!("said nothing for {} s", INTRODUCTION_LIMIT.as_secs())
-                }
+                Err(Silence::Backend(BackendError::NoProgram { reason, .. }) | Silence::Unfit(reason)) => reason,
+                Err(Silence::Backend(error)) => return Err(error.into()),
             };
             tried.push((python.to_string_lossy().into_owned(), found));
         }
@@ -186,32 +172,40 @@ impl Site {
         }
     }
 
-    /// Starts a command with an order; a sentence where that cannot be. One that ended before it had its order has done
-    /// nothing, and is tried again: what ran before it may just be on its way out.
-    pub(super) async fn begin(&self, kind: u8, fields: &[&[u8]]) -> Result<Running, String> {
+    /// Starts the interpreter. What was not run has done nothing, and is tried again.
+    async fn greet(&self) -> Result<(Process, BytesMut, Introduction), Silence> {
         let mut pauses = PAUSES.iter();
         loop {
-            let mut process = self.spawn().await.map_err(|error| error.to_string())?;
+            let mut process = self.spawn().await.map_err(Silence::Backend)?;
             let mut buffer = BytesMut::new();
             let introduced = introduction(&mut process, &mut buffer);
             let found = match tokio::time::timeout(INTRODUCTION_LIMIT, introduced).await {
-                Ok(Ok(_)) => return Ok(self.order(process, buffer, kind, fields).await),
-                Ok(Err(Unfit::TooOld(version))) => {
-                    return Err(format!("the interpreter there is Python {version} now"));
-                }
-                Ok(Err(Unfit::Ended(last_words))) => last_words,
+                Ok(Ok(introduction)) => return Ok((process, buffer, introduction)),
+                Ok(Err(Unfit::Ended(last_words))) if last_words.may_pass() => last_words.to_string(),
+                Ok(Err(Unfit::Ended(last_words))) => return Err(Silence::Unfit(last_words.to_string())),
+                Ok(Err(Unfit::TooOld(version))) => return Err(Silence::Unfit(format!("is Python {version}"))),
                 Err(_) => {
                     process.end.kill();
-                    return Err(format!("it said nothing for {} s", INTRODUCTION_LIMIT.as_secs()));
+                    let found = format!("said nothing for {} s", INTRODUCTION_LIMIT.as_secs());
+                    return Err(Silence::Unfit(found));
                 }
             };
-            let Some(pause) = pauses.next() else {
-                return Err(format!(
-                    "another process could not be started there ({found}); raise its limit of processes"
-                ));
-            };
-            debug!(%found, "a command did not begin");
-            tokio::time::sleep(*pause).await;
+            debug!(%found, "a command was not run");
+            match pauses.next() {
+                Some(pause) => tokio::time::sleep(*pause).await,
+                None => return Err(Silence::Unfit(found)),
+            }
+        }
+    }
+
+    /// Starts a command with an order; a sentence where that cannot be.
+    pub(super) async fn begin(&self, kind: u8, fields: &[&[u8]]) -> Result<Running, String> {
+        match self.greet().await {
+            Ok((process, buffer, _)) => Ok(self.order(process, buffer, kind, fields).await),
+            Err(Silence::Backend(error)) => Err(error.to_string()),
+            Err(Silence::Unfit(found)) => Err(format!(
+                "another process could not be started there ({found}); raise its limit of processes"
+            )),
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -29,6 +30,8 @@ pub struct AloneLink {
     token: Arc<str>,
     /// Why there is no supervisor.
     reason: String,
+    /// A session may be dropped anywhere, and is cleared up after all the same.
+    runtime: Handle,
     state: Mutex<State>,
     events: tokio::sync::Mutex<mpsc::Receiver<LinkEvent>>,
 }
@@ -60,6 +63,7 @@ impl AloneLink {
             handler,
             token: random_hex()?.into(),
             reason,
+            runtime: Handle::current(),
             state: Mutex::new(State {
                 events: Some(sender),
                 start: None,
@@ -92,10 +96,7 @@ impl AloneLink {
         let Some(events) = state.events.take() else { return };
         state.closing.cancel();
         let site = self.site.clone();
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            return; // the folder is left to the next session there
-        };
-        runtime.spawn(async move {
+        self.runtime.spawn(async move {
             if let Err(reason) = site.ask(b'X', &[]).await {
                 debug!(%reason, "the folder of a session could not be removed");
             }

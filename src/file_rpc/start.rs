@@ -19,7 +19,7 @@ use super::site::{Connection, FIRST_LINK, Site};
 use super::{polled, stream};
 use crate::backends::{BackendError, Command, Target};
 use crate::bundle::{self, DirectoryStart, Interpreters};
-use crate::link::introduction::{Introduction, Unfit, introduction};
+use crate::link::introduction::{Introduction, PAUSES, Unfit, introduction};
 use crate::link::{CallHandler, LinkError};
 
 /// Time in which an interpreter must introduce itself.
@@ -137,6 +137,8 @@ fn list(tried: &[(String, String)]) -> String {
 enum Attempt {
     Began(Box<Begun>),
     Unfit(String),
+    /// It was not run; the next time it may be.
+    NotRun(String),
 }
 
 struct Begun {
@@ -157,9 +159,15 @@ pub(super) async fn start(start: Start) -> Result<FileLink, StartError> {
     };
     let mut tried = Vec::new();
     for python in &start.pythons {
-        match attempt(&start, python).await? {
+        let mut pauses = PAUSES.iter();
+        let mut found = attempt(&start, python).await?;
+        while let (Attempt::NotRun(_), Some(pause)) = (&found, pauses.next()) {
+            tokio::time::sleep(*pause).await;
+            found = attempt(&start, python).await?;
+        }
+        match found {
             Attempt::Began(begun) => return Ok(drive(*begun, is_stream, tried)),
-            Attempt::Unfit(found) => {
+            Attempt::Unfit(found) | Attempt::NotRun(found) => {
                 debug!(target = %start.name, python = %python.to_string_lossy(), %found, "an interpreter is unfit");
                 tried.push((python.to_string_lossy().into_owned(), found));
             }
@@ -222,6 +230,9 @@ async fn attempt(start: &Start, python: &OsString) -> Result<Attempt, StartError
     let introduction = match tokio::time::timeout(INTRODUCTION_LIMIT, introduced).await {
         Ok(Ok(introduction)) => introduction,
         Ok(Err(Unfit::TooOld(version))) => return Ok(Attempt::Unfit(format!("is Python {version}"))),
+        Ok(Err(Unfit::Ended(last_words))) if last_words.may_pass() => {
+            return Ok(Attempt::NotRun(last_words.to_string()));
+        }
         Ok(Err(Unfit::Ended(last_words))) if last_words.is_missing() => {
             return Ok(Attempt::Unfit(format!("is not there, {last_words}")));
         }

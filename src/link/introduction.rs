@@ -56,6 +56,25 @@ impl LastWords {
     }
 }
 
+/// Pauses before a command is tried again that an engine could not start just then.
+pub(crate) const PAUSES: [Duration; 6] = [
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_millis(400),
+    Duration::from_millis(800),
+    Duration::from_millis(800),
+];
+
+impl LastWords {
+    /// Whether an engine gave up before there was a program: its own helper may meet a limit of processes, and do
+    /// better the next time.
+    pub(crate) fn may_pass(&self) -> bool {
+        let is_silent = self.line.is_empty() || self.line.contains("connection reset by peer");
+        matches!(self.end, Some(ProcessEnd::Code(126))) && is_silent
+    }
+}
+
 impl fmt::Display for LastWords {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.end {
@@ -164,6 +183,20 @@ mod tests {
             (ProcessEnd::Signal(11), "", false),
         ] {
             assert_eq!(words(end, line).is_missing(), missing, "{end:?} {line}");
+        }
+    }
+
+    #[test]
+    fn what_an_engine_could_not_start_is_told_from_what_cannot_be_run() {
+        let reset = "OCI runtime exec failed: unable to start container process: read init-p: connection reset by peer";
+        for (end, line, passes) in [
+            (ProcessEnd::Code(126), "", true),
+            (ProcessEnd::Code(126), reset, true),
+            (ProcessEnd::Code(126), "sh: python3: Permission denied", false),
+            (ProcessEnd::Code(127), "", false),
+            (ProcessEnd::Lost, "", false),
+        ] {
+            assert_eq!(words(end, line).may_pass(), passes, "{end:?} {line}");
         }
     }
 
