@@ -9,6 +9,7 @@ import sys
 import time
 
 import directory
+import frames
 import processes
 from alarm import Alarm
 from lease import STOPPED, Lease, seize, take_leave
@@ -50,23 +51,26 @@ def begin(
     return lambda: _guard(pid, made, bases, terms, relay, held)
 
 
-def _withdraw(keep: int) -> None:
-    """Lets go of everything but one descriptor: nobody is to wait for us."""
+def _withdraw(*keep: int) -> None:
+    """Lets go of all descriptors but these: nobody is to wait for us."""
     quiet = processes.null()
     for target in (0, 1, 2):
         os.dup2(quiet, target)
-    processes.close_all_but(0, 1, 2, keep)
+    processes.close_all_but(0, 1, 2, *keep)
     os.chdir("/")
 
 
 def _guard(
     pid: int, made: List[bytes], bases: List[bytes], terms: Tuple[float, float], relay: int, held: int
 ) -> NoReturn:
-    _withdraw(held)
+    # The stream of a relay that is our child does not end with it, but with us.
+    stream = os.dup(1) if relay else -1
+    _withdraw(held, stream)
     guard = os.getpid()
     folder = directory.Directory(made[0])
     folder.lock(directory.GUARD)
     watch = LeaseWatch(pid, folder, Lease(*terms), made, bases)
+    watch.relay, watch.stream = relay, stream
     status = watch.run()
     processes.kill_below(guard, spared=[relay])
     take_leave(folder, watch.why or _how(status), made)
@@ -116,6 +120,8 @@ class LeaseWatch(Watch):
         self._lease = lease
         self._alarm = Alarm()
         self._made, self._bases = made, bases
+        #: The first relay, should it be our child, and the stream that it carries.
+        self.relay, self.stream = 0, -1
         self._due = time.monotonic()
         if os.getpid() == 1:
             for number in _END:
@@ -149,6 +155,16 @@ class LeaseWatch(Watch):
 
             orphans.sweep(self._bases, self._made)
             self._bases = []
+
+    def other_ended(self, pid: int) -> None:
+        """Tells the broker that the relay has ended, and lets go of its stream."""
+        if pid == self.relay and self.stream >= 0:
+            try:
+                os.write(self.stream, frames.pack(b"E", b"", b"the relay has ended"))
+            except OSError:
+                pass  # nobody reads it, and the broker notices the silence
+            os.close(self.stream)
+            self.stream = -1
 
     def _asked(self, number: int, frame: object) -> None:
         self.why = b"the container was asked to stop"

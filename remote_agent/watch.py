@@ -47,6 +47,9 @@ class Watch:
     def hung_up(self, fd: int) -> None:
         """Is told that nobody holds the other end of a descriptor."""
 
+    def other_ended(self, pid: int) -> None:
+        """Is told that another child has ended."""
+
     def _collect(self) -> Optional[int]:
         while True:
             try:
@@ -61,3 +64,5 @@ class Watch:
                     return status
                 self._woken += 1
                 processes.signal_all([ended], signal.SIGCONT if self._woken < WAKE_LIMIT else signal.SIGKILL)
+            elif not os.WIFSTOPPED(status):
+                self.other_ended(ended)

@@ -96,7 +96,9 @@ impl Calls {
             .is_some_and(|highest| id.sequence <= *highest);
         match self.open.get_mut(&id) {
             // Its answer is on the way, or will be.
-            Some(Call::Running { .. } | Call::Answered { .. }) => {}
+            Some(Call::Running { .. } | Call::Answered { sent: false, .. }) => {}
+            // It was written again because the answer came to nothing: its request had gone with the directory.
+            Some(Call::Answered { .. }) => self.queue(id),
             Some(Call::Receiving(buffer)) => {
                 if frame.offset != buffer.len() as u64 {
                     return;
@@ -273,6 +275,7 @@ impl Calls {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 mod tests {
     use super::*;
 
@@ -296,6 +299,21 @@ mod tests {
             "00000000000000f\u{e9}-1",
         ] {
             assert_eq!(CallId::parse(name.as_bytes()), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_is_written_again_is_answered_again_and_not_run() {
+        let (mut calls, uploads) = (Calls::new(), Uploads::new(1 << 20));
+        let name = "00000000000000ff-1";
+        let id = CallId::parse(name.as_bytes()).unwrap();
+        for round in 0..3 {
+            calls.receive(id, Frame::whole(kind::CALL, name.to_owned(), Bytes::from_static(b"[]")));
+            assert_eq!(calls.effects.drain(..).count(), usize::from(round == 0));
+            calls.answer(id, Bytes::from_static(b"7"), None);
+            let answer = calls.next_frame(&uploads).unwrap();
+            assert_eq!((answer.kind, &answer.payload[..]), (kind::ANSWER, &b"7"[..]));
+            assert!(calls.next_frame(&uploads).is_none());
         }
     }
 }
