@@ -103,6 +103,12 @@ fn log(global: &Global, environment: &Environment) -> anyhow::Result<()> {
         })?,
         _ => EnvFilter::new(level),
     };
+    // What an engine says of a container holds the container's secrets, and its client logs that.
+    let quiet = ["bollard=info", "hyper=info"].map(str::parse::<tracing_subscriber::filter::Directive>);
+    let filter = quiet
+        .into_iter()
+        .flatten()
+        .fold(filter, tracing_subscriber::EnvFilter::add_directive);
     let builder = tracing_subscriber::fmt().with_env_filter(filter);
     match &global.log_file {
         None => builder.with_writer(io::stderr).with_ansi(false).init(),

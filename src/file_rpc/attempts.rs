@@ -33,8 +33,6 @@ pub(super) struct Attempts {
     left: Duration,
     whole: Duration,
     pause: Duration,
-    /// Whether the target stood still when it was tried last.
-    is_paused: bool,
     short_lived: u32,
 }
 
@@ -44,7 +42,6 @@ impl Attempts {
             left: whole,
             whole,
             pause: PAUSES.0,
-            is_paused: false,
             short_lived: 0,
         }
     }
@@ -66,13 +63,14 @@ impl Attempts {
         if let Some(error) = self.give_up(target, reason) {
             return Err(error);
         }
-        let was_paused = std::mem::take(&mut self.is_paused);
-        self.pause(!was_paused).await;
+        let pause = self.pause;
+        self.pause = (2 * pause).min(PAUSES.1);
+        tokio::time::sleep(pause).await;
+        self.left = self.left.saturating_sub(pause);
         Ok(())
     }
 
-    /// Makes an attempt. It says `None` while the target stands still, and that costs nothing; `reason` becomes why it
-    /// failed.
+    /// Makes an attempt. `None`: it failed, and `reason` says why.
     ///
     /// # Errors
     /// When the session has ended.
@@ -80,30 +78,15 @@ impl Attempts {
         &mut self,
         limit: Duration,
         reason: &mut String,
-        attempt: impl Future<Output = Result<Option<T>, Lost>>,
+        attempt: impl Future<Output = Result<T, Lost>>,
     ) -> Result<Option<T>, LinkError> {
-        let left = self.left;
-        match self.bounded(limit.min(left), attempt).await {
-            Some(Ok(Some(done))) => return Ok(Some(done)),
-            Some(Ok(None)) => {
-                self.is_paused = true;
-                self.left = left;
-            }
+        match self.bounded(limit.min(self.left), attempt).await {
+            Some(Ok(done)) => return Ok(Some(done)),
             Some(Err(Lost::Broken(why) | Lost::NoProcess(why))) => *reason = why,
             Some(Err(Lost::Ended(error))) => return Err(error),
             None => "it did not answer in time".clone_into(reason),
         }
         Ok(None)
-    }
-
-    /// Waits before the next attempt; `charged` while the target could answer.
-    async fn pause(&mut self, charged: bool) {
-        let pause = self.pause;
-        self.pause = (2 * pause).min(PAUSES.1);
-        tokio::time::sleep(pause).await;
-        if charged {
-            self.left = self.left.saturating_sub(pause);
-        }
     }
 
     /// Lets an attempt go on for `limit` at most, and charges it. Time in which this process did not run does not count.
@@ -159,9 +142,7 @@ mod tests {
         assert!(left < Duration::from_secs(1));
         attempts.lost(false);
         assert_eq!(attempts.left, left);
-        attempts.pause(false).await;
-        assert_eq!(attempts.left, left);
-        attempts.pause(true).await;
+        attempts.next("exec:x", "").await.unwrap();
         assert!(attempts.left < left);
         attempts.lost(true);
         assert_eq!(attempts.left, Duration::from_secs(1));
@@ -188,15 +169,10 @@ mod tests {
         let mut attempts = Attempts::new(Duration::from_secs(30));
         let mut reason = "it broke".to_owned();
         let limit = Duration::from_secs(1);
-        let broken = async { Err::<Option<()>, _>(Lost::Broken("there is no way".to_owned())) };
+        let broken = async { Err::<(), _>(Lost::Broken("there is no way".to_owned())) };
         assert!(attempts.attempt(limit, &mut reason, broken).await.unwrap().is_none());
         assert_eq!(reason, "there is no way");
-        let left = attempts.left;
-        let paused = async { Ok(None::<()>) };
-        assert!(attempts.attempt(limit, &mut reason, paused).await.unwrap().is_none());
-        attempts.next("exec:x", &reason).await.unwrap();
-        assert_eq!(attempts.left, left);
-        let works = async { Ok(Some(3)) };
+        let works = async { Ok(3) };
         assert_eq!(attempts.attempt(limit, &mut reason, works).await.unwrap(), Some(3));
         attempts.left = Duration::ZERO;
         let said = attempts.next("exec:x", &reason).await.unwrap_err().to_string();

@@ -27,6 +27,9 @@ const UPLOAD_LIMIT: Duration = Duration::from_secs(60);
 /// Time between two looks at what was taken of what a look brings, for it to bring more.
 const ROOM: Duration = Duration::from_millis(10);
 
+/// Time in which a target says whether it runs.
+const ASK: Duration = Duration::from_secs(2);
+
 /// Looks until the session ends. The first look is that of the process which made the session.
 pub(super) async fn run(shared: Arc<Shared>, mut site: Site, connection: Connection) {
     let mut attempts = Attempts::new(site.reconnect_timeout);
@@ -49,7 +52,12 @@ pub(super) async fn run(shared: Arc<Shared>, mut site: Site, connection: Connect
             }
             Some(Err(Lost::Ended(error))) => return shared.end(error),
             Some(Err(Lost::Broken(reason) | Lost::NoProcess(reason))) => reason,
-            None => "it did not answer in time".to_owned(),
+            // There may be no time left to ask in.
+            None => match tokio::time::timeout(ASK, site.check()).await {
+                Ok(Err(Lost::Ended(error))) => return shared.end(error),
+                Ok(Err(Lost::Broken(reason))) => reason,
+                _ => "it did not answer in time".to_owned(),
+            },
         };
         debug!(target = %site.name, %reason, "a look was lost");
         shared.close();

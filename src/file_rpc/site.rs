@@ -142,15 +142,17 @@ impl Site {
         })
     }
 
-    /// Looks whether the target is still the one that it was. `None`: it stands still.
-    pub(super) async fn check(&self) -> Result<Option<()>, Lost> {
+    /// Looks whether the target is still the one that it was, and runs.
+    pub(super) async fn check(&self) -> Result<(), Lost> {
         match self.target.state().await {
             TargetState::Gone(how) => Err(self.ended(how)),
             TargetState::Unreachable(why) => Err(Lost::Broken(why)),
-            TargetState::Paused => Ok(None),
+            TargetState::Paused => Err(Lost::Broken(
+                "it is paused; let it go on (docker unpause, for a container)".to_owned(),
+            )),
             TargetState::Running { incarnation } => {
                 if *self.incarnation.get_or_init(|| incarnation.clone()) == incarnation {
-                    Ok(Some(()))
+                    Ok(())
                 } else {
                     Err(self.ended("it was started anew, and what ran there is gone; run the cell again"))
                 }

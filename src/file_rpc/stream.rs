@@ -86,10 +86,8 @@ async fn reconnect(
     }
 }
 
-async fn attempt(shared: &Arc<Shared>, site: &mut Site) -> Result<Option<Connection>, Lost> {
-    if site.check().await?.is_none() {
-        return Ok(None);
-    }
+async fn attempt(shared: &Arc<Shared>, site: &mut Site) -> Result<Connection, Lost> {
+    site.check().await?;
     let mut connection = site.spawn().await?;
     if introduce(&mut connection.stdout, &mut connection.buffer)
         .await
@@ -99,7 +97,7 @@ async fn attempt(shared: &Arc<Shared>, site: &mut Site) -> Result<Option<Connect
     }
     shared.open(connection.stdin.take(), false);
     match ready(shared, site, &mut connection).await {
-        Ok(_) => Ok(Some(connection)),
+        Ok(_) => Ok(connection),
         Err(lost) => {
             if matches!(lost, Lost::Ended(_)) {
                 connection.see_off().await;

@@ -177,6 +177,21 @@ pub(super) fn supervisor_lost(reason: &str, is_here: bool, keeps_state: bool) ->
     }
 }
 
+/// A verdict for a cell that was cancelled on a target that does not answer: what runs there ends by itself.
+pub(super) fn left_behind(reason: &str, cancel_reason: &str, keeps_state: bool) -> Verdict {
+    Verdict {
+        status: Status::Interrupted,
+        exit_code: Some(130),
+        error: Some(format!(
+            "the cell was interrupted ({cancel_reason}), but {reason}; what runs there ends by itself (lease){}",
+            loss(keeps_state)
+        )),
+        last_line: Some(interruption(cancel_reason)),
+        kernel_ended: keeps_state,
+        lost_because: format!("the cell before it was interrupted ({cancel_reason}), and {reason}"),
+    }
+}
+
 /// What beside the verdict goes into an outcome.
 pub(super) struct Facts {
     pub(super) target: String,

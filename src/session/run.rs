@@ -27,6 +27,10 @@ const STDERR_CARRIED: u64 = 1 << 20;
 /// Time beyond a cell's limit after which its supervisor counts as lost: the grace, a kill walk, and
 /// some for a loaded machine.
 const SUPERVISOR_LATE: Duration = Duration::from_secs(30);
+/// How long a cell elsewhere that is told to end may take for that, its grace and the link included; and one that is
+/// killed.
+const STOP_LATE: Duration = Duration::from_secs(15);
+const KILL_LATE: Duration = Duration::from_secs(5);
 
 impl Inner {
     pub(super) async fn run(
@@ -142,6 +146,9 @@ impl Inner {
                     Some(done),
                 )
             }
+            Err(reason) if cell.cancel.is_cancelled() && !is_here => {
+                (report::left_behind(&reason, &cell.cancel.reason(), keeps_state), None)
+            }
             Err(reason) => (report::supervisor_lost(&reason, is_here, keeps_state), None),
         };
         let collected = collector.finish();
@@ -217,6 +224,9 @@ impl Inner {
         let late = tokio::time::sleep(timeout + SUPERVISOR_LATE);
         tokio::pin!(late);
         let (mut asked, mut at_once) = (false, false);
+        // Who wants it to end does not wait for a link that is down.
+        let unanswered = tokio::time::sleep(timeout);
+        tokio::pin!(unanswered);
         // A link that is lost may be made again, and the record of a cell that has ended long ago arrive then: also after
         // the broker itself was stopped for longer than the whole of this limit.
         let mut chances = if is_here { 0 } else { 2 };
@@ -226,10 +236,15 @@ impl Inner {
                 () = cell.cancel.cancelled(), if !asked => {
                     asked = true;
                     agent.stop_cell(number, false);
+                    unanswered.as_mut().reset(tokio::time::Instant::now() + STOP_LATE);
                 }
                 () = cell.cancel.cancelled_at_once(), if !at_once => {
                     at_once = true;
                     agent.stop_cell(number, true);
+                    unanswered.as_mut().reset(tokio::time::Instant::now() + KILL_LATE);
+                }
+                () = &mut unanswered, if asked && !is_here => {
+                    return Err("the target did not answer when the cell was to end".to_owned());
                 }
                 () = &mut late => {
                     if chances == 0 {

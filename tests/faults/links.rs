@@ -7,9 +7,12 @@ use std::time::{Duration, Instant};
 
 use talaria_broker::bundle;
 use talaria_broker::config::Transport;
-use talaria_broker::session::SessionOptions;
+use talaria_broker::outcome::Status;
+use talaria_broker::session::{Cell, SessionOptions};
 
-use crate::rig::{Notes, Rig, docker, first_process, folders, relay, signal, succeeded, succeeds, the_one, wait};
+use crate::rig::{
+    LIMIT, Notes, Rig, docker, first_process, folders, relay, signal, succeeded, succeeds, the_one, wait,
+};
 
 /// Prints numbered lines and makes numbered calls, side by side, for a few seconds.
 const BUSY: &str = r#"
@@ -51,7 +54,7 @@ fn nothing_shows(
     let session = rig.open(options.clone());
     session.ok("kept = 'kept'");
     let container = container.map_or_else(|| the_one(image), str::to_owned);
-    let running = session.start(talaria_broker::session::Cell::new(BUSY));
+    let running = session.start(Cell::new(BUSY));
     let mut harmed = 0;
     // What harms as fast as links are made leaves no time for the cell, on a machine that does much else.
     while !running.has_ended() && harmed < 8 {
@@ -145,17 +148,17 @@ fn pause(container: &str) -> bool {
     (0..10).any(|_| succeeds(&["pause", container]))
 }
 
-/// Longer than the heartbeat allows and than the link is tried: the time of a pause is nobody's.
+/// Longer than the heartbeat allows and than the lease: the time of a pause expires none.
 #[test]
-fn a_long_pause_is_charged_to_nobody() {
+fn a_long_pause_expires_no_lease() {
     let Some(rig) = Rig::new() else { return };
     let (mut options, image) = rig.ours("base");
-    options.reconnect_timeout = Duration::from_secs(5);
+    options.reconnect_timeout = LIMIT;
     options.lease = Duration::from_secs(10);
     let session = rig.open(options);
     session.ok("import time\nkept = 1");
     let container = the_one(&image);
-    let running = session.start(talaria_broker::session::Cell::new(
+    let running = session.start(Cell::new(
         "print('begun', flush=True)\ntime.sleep(2)\nprint('ended', kept)",
     ));
     std::thread::sleep(Duration::from_secs(1));
@@ -165,6 +168,47 @@ fn a_long_pause_is_charged_to_nobody() {
     docker(&["unpause", &container]);
     assert_eq!(succeeded(running.wait()), "begun\nended 1\n");
     rig.close();
+}
+
+/// For longer than the link is tried nobody waits, and who cancels does not wait for that.
+#[test]
+fn a_pause_without_end_is_an_error_that_says_so() {
+    let Some(rig) = Rig::new() else { return };
+    for (transport, cancels) in [
+        (Transport::Stream, false),
+        (Transport::Polled, false),
+        (Transport::Stream, true),
+    ] {
+        let (mut options, image) = rig.ours("base");
+        options.transport = transport;
+        options.reconnect_timeout = if cancels { LIMIT } else { Duration::from_secs(3) };
+        let session = rig.open(options);
+        session.ok("import time");
+        let container = the_one(&image);
+        let cell = Cell::new("print('begun', flush=True)\ntime.sleep(60)");
+        let cancel = cell.cancel.clone();
+        let running = session.start(cell);
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(pause(&container));
+        let began = Instant::now();
+        if cancels {
+            cancel.cancel("Ctrl-C");
+        }
+        let outcome = running.wait();
+        assert!(began.elapsed() < Duration::from_secs(50), "{outcome:#?}");
+        let error = outcome.error.unwrap();
+        if cancels {
+            assert_eq!(outcome.status, Status::Interrupted, "{error}");
+        } else {
+            assert_eq!(outcome.status, Status::Error, "{error}");
+            assert!(
+                error.contains("is paused") && error.contains("docker unpause"),
+                "{error}"
+            );
+        }
+        docker(&["unpause", &container]);
+        rig.close();
+    }
 }
 
 /// Holds a process as a debugger does: whoever of us finds it stopped cannot wake it.
