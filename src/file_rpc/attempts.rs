@@ -80,10 +80,13 @@ impl Attempts {
         reason: &mut String,
         attempt: impl Future<Output = Result<T, Lost>>,
     ) -> Result<Option<T>, LinkError> {
+        let is_cut_short = self.left < limit;
         match self.bounded(limit.min(self.left), attempt).await {
             Some(Ok(done)) => return Ok(Some(done)),
             Some(Err(Lost::Broken(why) | Lost::NoProcess(why))) => *reason = why,
             Some(Err(Lost::Ended(error))) => return Err(error),
+            // What was found before says more than that our time was over.
+            None if is_cut_short => {}
             None => "it did not answer in time".clone_into(reason),
         }
         Ok(None)
