@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::io::AsyncWriteExt;
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
+use tracing::{debug, info};
 
 use super::attempts::Lost;
 use super::link::FileLink;
@@ -24,6 +24,8 @@ use crate::link::{CallHandler, LinkError};
 
 /// Time in which an interpreter must introduce itself.
 pub(crate) const INTRODUCTION_LIMIT: Duration = Duration::from_secs(30);
+/// Interpreters that may say nothing before no more are tried.
+const SILENT: u32 = 2;
 /// Time in which the relay must have begun: other interpreters may be tried there, 5 s each.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// Time in which a session is told to end after its link was dropped.
@@ -137,6 +139,8 @@ fn list(tried: &[(String, String)]) -> String {
 enum Attempt {
     Began(Box<Begun>),
     Unfit(String),
+    /// Nothing came.
+    Silent(String),
     /// It was not run; the next time it may be.
     NotRun(String),
 }
@@ -158,6 +162,7 @@ pub(super) async fn start(start: Start) -> Result<FileLink, StartError> {
         Transport::Polled => false,
     };
     let mut tried = Vec::new();
+    let mut silent = 0;
     for python in &start.pythons {
         let mut pauses = PAUSES.iter();
         let mut found = attempt(&start, python).await?;
@@ -170,6 +175,15 @@ pub(super) async fn start(start: Start) -> Result<FileLink, StartError> {
             Attempt::Unfit(found) | Attempt::NotRun(found) => {
                 debug!(target = %start.name, python = %python.to_string_lossy(), %found, "an interpreter is unfit");
                 tried.push((python.to_string_lossy().into_owned(), found));
+            }
+            Attempt::Silent(found) => {
+                info!(target = %start.name, python = %python.to_string_lossy(), %found, "an interpreter is unfit");
+                tried.push((python.to_string_lossy().into_owned(), found));
+                silent += 1;
+                // It is not the interpreter: what starts it there hangs, or asks for something.
+                if silent == SILENT {
+                    break;
+                }
             }
         }
     }
@@ -240,7 +254,7 @@ async fn attempt(start: &Start, python: &OsString) -> Result<Attempt, StartError
         Err(_) => {
             process.end.kill();
             let found = format!("said nothing for {} s", INTRODUCTION_LIMIT.as_secs());
-            return Ok(Attempt::Unfit(found));
+            return Ok(Attempt::Silent(found));
         }
     };
     let window = start.window.unwrap_or(start.target.capabilities().window);
