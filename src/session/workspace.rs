@@ -9,7 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::kernel::{Agent, Ending};
 use crate::tools::{
-    CommandOutput, CommandRequest, LocalFiles, Page, ReadRequest, Shell, ShellPlan, Workspace, WorkspaceError, Written,
+    CommandOutput, CommandRequest, Found, LocalFiles, Page, ReadRequest, SearchRequest, Shell, ShellPlan, Workspace,
+    WorkspaceError, Written,
 };
 
 /// How a supervisor says that a job's or kernel's folder is not to be had.
@@ -106,6 +107,15 @@ impl Workspace for SessionWorkspace {
             local_files(&shell).write(path, content).await
         } else {
             super::remote_files::write(&agent, &shell, path, content).await
+        }
+    }
+
+    async fn search(&self, request: SearchRequest) -> Result<Found, WorkspaceError> {
+        let (shell, agent) = self.both()?;
+        if shell.place().is_here() {
+            local_files(&shell).search(request).await
+        } else {
+            super::remote_files::search(&agent, &shell, request).await
         }
     }
 

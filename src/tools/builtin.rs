@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::{CallContext, ToolCall, ToolHost, ToolSpec, read_file, terminal, write_file};
+use super::{CallContext, ToolCall, ToolHost, ToolSpec, read_file, search_files, terminal, write_file};
 
 /// The built-in tool host: works on whatever target the call's workspace stands for.
 pub struct BuiltinTools {
@@ -19,7 +19,12 @@ impl BuiltinTools {
     #[must_use]
     pub fn new(spill_dir: Option<PathBuf>) -> Self {
         Self {
-            specs: vec![read_file::spec(), write_file::spec(), terminal::spec()],
+            specs: vec![
+                read_file::spec(),
+                write_file::spec(),
+                search_files::spec(),
+                terminal::spec(),
+            ],
             spill_dir,
         }
     }
@@ -35,6 +40,7 @@ impl ToolHost for BuiltinTools {
         match call.name.as_str() {
             "read_file" => read_file::call(&call.arguments, context, self.spill_dir.as_deref()).await,
             "write_file" => write_file::call(&call.arguments, context).await,
+            "search_files" => search_files::call(&call.arguments, context).await,
             "terminal" => terminal::call(&call.arguments, context).await,
             other => failure(format!("{other} is no built-in tool; use one that hermes_tools has")),
         }
@@ -63,8 +69,8 @@ pub(super) mod testing {
 
     use super::*;
     use crate::tools::{
-        CommandOutput, CommandRequest, LocalFiles, Page, ReadRequest, Workspace, WorkspaceError, Written,
-        validate_arguments,
+        CommandOutput, CommandRequest, Found, LocalFiles, Page, ReadRequest, SearchRequest, Workspace, WorkspaceError,
+        Written, validate_arguments,
     };
 
     pub(in crate::tools) struct FakeWorkspace {
@@ -80,6 +86,9 @@ pub(super) mod testing {
         }
         async fn write(&self, path: &str, content: &str) -> Result<Written, WorkspaceError> {
             self.files.write(path, content).await
+        }
+        async fn search(&self, request: SearchRequest) -> Result<Found, WorkspaceError> {
+            self.files.search(request).await
         }
         async fn run(
             &self,
@@ -153,6 +162,7 @@ mod tests {
         for signature in [
             r#"def read_file(path: str, offset: "int | str" = 1, limit: int = 2000, raw: bool = False) -> dict:"#,
             "def write_file(path: str, content: str) -> dict:",
+            r#"def search_files(pattern: str, target: str = "content", path: str = ".", "#,
             r#"def terminal(command: str, timeout: "float | None" = None, workdir: "str | None" = None) -> dict:"#,
         ] {
             assert!(source.contains(signature), "{signature}");

@@ -4,14 +4,17 @@
 //! is local is no sandbox. All work happens on blocking threads.
 
 mod page;
+mod search;
 mod source;
 mod write;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::arguments::nearest;
-use super::{Page, ReadRequest, WorkspaceError, Written};
+use super::{Found, Page, ReadRequest, SearchRequest, WorkspaceError, Written};
 
 /// Names of a folder that an error shows.
 const SHOWN_NAMES: usize = 50;
@@ -126,6 +129,25 @@ impl LocalFiles {
         let target = self.resolve(path)?;
         let content = content.to_owned();
         blocking(move || write::write(&target, content.as_bytes())).await
+    }
+
+    /// Searches files, or for them. Dropped, it ends soon.
+    ///
+    /// # Errors
+    /// A sentence for the script: the place is not there (with similar names), or cannot be searched.
+    pub async fn search(&self, request: SearchRequest) -> Result<Found, WorkspaceError> {
+        let stop = StopWhenDropped(Arc::default());
+        let (files, flag) = (self.clone(), stop.0.clone());
+        blocking(move || search::search(&files, &request, &flag)).await
+    }
+}
+
+/// Tells work on another thread that nobody waits for it any more.
+struct StopWhenDropped(Arc<AtomicBool>);
+
+impl Drop for StopWhenDropped {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

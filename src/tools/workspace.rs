@@ -5,6 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
+use super::{Found, SearchRequest};
+
 /// What `read_file` asks of a target.
 #[derive(Clone, Debug)]
 pub struct ReadRequest {
@@ -79,6 +81,8 @@ pub trait Workspace: Send + Sync {
     async fn read_page(&self, request: ReadRequest) -> Result<Page, WorkspaceError>;
     /// Writes a file whole or not at all, making the folders that are missing.
     async fn write(&self, path: &str, content: &str) -> Result<Written, WorkspaceError>;
+    /// Searches files, or for them. Dropped, it ends soon.
+    async fn search(&self, request: SearchRequest) -> Result<Found, WorkspaceError>;
     /// Runs a shell command in the session's terminal state; killed when `cancel` fires.
     async fn run(&self, request: CommandRequest, cancel: &CancellationToken) -> Result<CommandOutput, WorkspaceError>;
 }

@@ -72,7 +72,7 @@ fn all_names_what_there_is(rig: &Rig) {
     let code = "import hermes_tools\nprint(*sorted(hermes_tools.__all__))";
     assert_eq!(
         session.ok(code),
-        "json_parse read_file retry shell_quote terminal write_file\n"
+        "json_parse read_file retry search_files shell_quote terminal write_file\n"
     );
     assert_eq!(
         with_tools(&session, &["terminal"], code),
@@ -83,7 +83,10 @@ fn all_names_what_there_is(rig: &Rig) {
     let fresh = rig.session();
     assert_eq!(with_tools(&fresh, &["terminal"], star), "False True False\n");
     let disabled = rig.session_with(|options| options.disabled_tools = vec!["write_file".into()]);
-    assert_eq!(disabled.ok(code), "json_parse read_file retry shell_quote terminal\n");
+    assert_eq!(
+        disabled.ok(code),
+        "json_parse read_file retry search_files shell_quote terminal\n"
+    );
 }
 
 fn helpers_do_what_they_say(rig: &Rig) {
@@ -187,7 +190,8 @@ print(_call("no_such_tool", {})["error"])
 "#;
     let outcome = session.cell(code);
     assert_eq!(
-        outcome.output, "no_such_tool is not available in scripts; available: read_file, write_file, terminal\n",
+        outcome.output,
+        "no_such_tool is not available in scripts; available: read_file, write_file, search_files, terminal\n",
         "{outcome:#?}"
     );
     assert_eq!(outcome.tool_calls_made, 0);

@@ -165,7 +165,7 @@ fn piece(line: &[u8], room: usize) -> &[u8] {
 }
 
 /// UTF-8 as it is; a line with no sign of UTF-8 is Latin-1; a damaged one has replacements.
-fn decoded(line: &[u8]) -> Cow<'_, str> {
+pub(super) fn decoded(line: &[u8]) -> Cow<'_, str> {
     let text = String::from_utf8_lossy(line);
     let is_damage = matches!(text, Cow::Owned(_));
     if is_damage && !text.chars().any(|c| !c.is_ascii() && c != char::REPLACEMENT_CHARACTER) {

@@ -77,6 +77,18 @@ fn binary(path: &Path, kind: &str, size: u64) -> WorkspaceError {
     ))
 }
 
+/// Says that a file is no text, which is known already.
+pub(super) fn binary_error(path: &Path) -> WorkspaceError {
+    let mut sample = Vec::new();
+    let file = File::open(path).map(|file| (file.metadata().map_or(0, |metadata| metadata.len()), file));
+    let size = file.map_or(0, |(size, file)| {
+        // Without a sample it is binary data all the same.
+        _ = file.take(SAMPLE as u64).read_to_end(&mut sample);
+        size
+    });
+    binary(path, binary_kind(&sample).unwrap_or("binary data"), size)
+}
+
 /// What a file is that is no text, by its first bytes; `None` for text.
 fn binary_kind(sample: &[u8]) -> Option<&'static str> {
     const KINDS: [(&[u8], &str); 16] = [
