@@ -88,13 +88,13 @@ def open_text(path: bytes, exact: bool) -> Source:
     written back, it would be missed."""
     try:
         # Looked at before it is opened: opening some devices already does something.
-        _refuse_special(path, os.stat(path))
+        refuse_special(path, os.stat(path))
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError as error:
         raise failed("read", path, error) from None
     try:
         status = os.fstat(fd)
-        _refuse_special(path, status)
+        refuse_special(path, status)
         return _opened(path, fd, status.st_size, _sample(fd), exact)
     except BaseException as error:
         os.close(fd)
@@ -130,7 +130,7 @@ def _sample(fd: int) -> bytes:
     return b"".join(parts)
 
 
-def _refuse_special(path: bytes, status: os.stat_result) -> None:
+def refuse_special(path: bytes, status: os.stat_result) -> None:
     if is_regular(status):
         return
     if stat.S_ISDIR(status.st_mode):

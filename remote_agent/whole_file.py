@@ -24,7 +24,7 @@ def write(path: bytes, content: bytes) -> List[bytes]:
     if path.endswith(b"/"):
         raise WorkspaceError("%s is the name of a folder; add a file name" % text(path))
     try:
-        target = _behind_links(path)
+        target = behind_links(path)
         existing: Optional[os.stat_result] = None
         try:
             existing = os.stat(target)
@@ -39,7 +39,7 @@ def write(path: bytes, content: bytes) -> List[bytes]:
         raise WorkspaceError("%s is no name of a file" % text(path))
     made: List[bytes] = []
     try:
-        _make_folders(above, made)
+        make_folders(above, made)
         _put(target, content, existing)
     except OSError as error:
         for folder in reversed(made):
@@ -60,7 +60,7 @@ def _failed(path: bytes, error: OSError) -> WorkspaceError:
     return failed("write", path, error)
 
 
-def _behind_links(path: bytes) -> bytes:
+def behind_links(path: bytes) -> bytes:
     """The file that is meant when the path is a symlink; it need not exist."""
     for _ in range(MAX_LINKS):
         try:
@@ -72,7 +72,7 @@ def _behind_links(path: bytes) -> bytes:
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
-def _make_folders(folder: bytes, made: List[bytes]) -> None:
+def make_folders(folder: bytes, made: List[bytes]) -> None:
     """Makes the folders that are missing and notes each."""
     missing: List[bytes] = []
     step: Optional[bytes] = folder
@@ -98,18 +98,18 @@ def _put(target: bytes, content: bytes, existing: Optional[os.stat_result]) -> N
     if existing is None:
         _replace(target, content, None)
     elif is_regular(existing):
-        _check_right(target)
+        check_right(target)
         try:
             _replace(target, content, stat.S_IMODE(existing.st_mode))
         except OSError as error:
             if error.errno not in _IN_PLACE:
                 raise
-            _overwrite(target, content)
+            overwrite(target, content)
     else:
         _pour(target, content)
 
 
-def _check_right(target: bytes) -> None:
+def check_right(target: bytes) -> None:
     """A file may be replaced by who may not write it: that would be more than its mode allows."""
     if not os.access(target, os.W_OK, effective_ids=True):
         read_only = os.statvfs(target).f_flag & os.ST_RDONLY
@@ -126,7 +126,7 @@ def _replace(target: bytes, content: bytes, mode: Optional[int]) -> None:
     fd = os.open(aside, flags, 0o666 if mode is None else 0o600)
     try:
         try:
-            _write_all(fd, content)
+            write_all(fd, content)
             if mode is not None:
                 os.fchmod(fd, mode)
         finally:
@@ -137,7 +137,7 @@ def _replace(target: bytes, content: bytes, mode: Optional[int]) -> None:
         raise
 
 
-def _overwrite(target: bytes, content: bytes) -> None:
+def overwrite(target: bytes, content: bytes) -> None:
     """Writes in place, having first made sure that the disk has the room."""
     fd = os.open(target, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC)
     try:
@@ -150,7 +150,7 @@ def _overwrite(target: bytes, content: bytes) -> None:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 os.ftruncate(fd, before)
                 raise
-        _write_all(fd, content)
+        write_all(fd, content)
         os.ftruncate(fd, len(content))
     finally:
         os.close(fd)
@@ -160,12 +160,12 @@ def _pour(target: bytes, content: bytes) -> None:
     """Writes into a device or pipe, such as /dev/null, without ever waiting for it."""
     fd = os.open(target, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
-        _write_all(fd, content)
+        write_all(fd, content)
     finally:
         os.close(fd)
 
 
-def _write_all(fd: int, content: bytes) -> None:
+def write_all(fd: int, content: bytes) -> None:
     with memoryview(content) as view:
         written = 0
         while written < len(content):

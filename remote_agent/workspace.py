@@ -57,6 +57,12 @@ def perform(verb: bytes, folder: bytes, home: bytes, arguments: List[bytes]) -> 
     if verb == b"write":
         path, content = arguments
         return write(folder, home, path, content)
+    if verb == b"fetch":
+        return fetch(folder, home, arguments)
+    if verb == b"change":
+        import changes
+
+        return changes.change(arguments)
     raise WorkspaceError("the target side of this session knows no file operation %s" % quoted(text(verb)))
 
 
@@ -81,6 +87,14 @@ def write(folder: bytes, home: bytes, path: bytes, content: bytes) -> List[bytes
     return whole_file.write(resolve(folder, home, path), content)
 
 
+def fetch(folder: bytes, home: bytes, paths: List[bytes]) -> List[bytes]:
+    """What there is under some paths, whole."""
+    import changes
+
+    places = [resolve(folder, home, path) for path in paths]
+    return [field for place in places for field in changes.fetch(place)]
+
+
 def resolve(folder: bytes, home: bytes, path: bytes) -> bytes:
     """The absolute path that a script's path stands for; symlinks and `..` stay as they are."""
     if not path:
@@ -95,11 +109,11 @@ def resolve(folder: bytes, home: bytes, path: bytes) -> bytes:
         found = os.path.join(home, path[1:].lstrip(b"/"))
     else:
         found = os.path.join(folder, path)
-    _refuse_own(found)
+    refuse_own(found)
     return found
 
 
-def _refuse_own(path: bytes) -> None:
+def refuse_own(path: bytes) -> None:
     """Refuses a path that leads to descriptors or to the process of the worker."""
     own = (*OWN_PLACES, b"/proc/%d" % os.getpid())
     step = path

@@ -67,6 +67,7 @@ const MODULES: &[Module] = modules![
     "text_file",
     "page",
     "whole_file",
+    "changes",
 ];
 
 /// What a session needs beside them when its messages travel through a directory.

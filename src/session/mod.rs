@@ -16,6 +16,7 @@ mod options;
 mod phases;
 mod prepare;
 mod reach;
+mod remote_changes;
 mod remote_files;
 mod report;
 mod run;

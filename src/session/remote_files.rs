@@ -50,7 +50,7 @@ pub(super) async fn search(_agent: &Agent, _shell: &Shell, _request: SearchReque
     ))
 }
 
-async fn perform(
+pub(super) async fn perform(
     agent: &Agent,
     shell: &Shell,
     verb: &'static str,
@@ -70,10 +70,10 @@ async fn perform(
         .map_err(WorkspaceError)
 }
 
-fn text(field: Option<Bytes>) -> String {
+pub(super) fn text(field: Option<Bytes>) -> String {
     String::from_utf8_lossy(&field.unwrap_or_default()).into_owned()
 }
 
-fn malformed() -> WorkspaceError {
+pub(super) fn malformed() -> WorkspaceError {
     WorkspaceError("the target side of the session answered what is no result; run the cell again".to_owned())
 }

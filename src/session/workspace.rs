@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::kernel::{Agent, Ending};
 use crate::tools::{
-    CommandOutput, CommandRequest, Found, LocalFiles, Page, ReadRequest, SearchRequest, Shell, ShellPlan, Workspace,
-    WorkspaceError, Written,
+    ChangeError, CommandOutput, CommandRequest, Fetched, FileChange, Found, LocalFiles, Page, ReadRequest,
+    SearchRequest, Shell, ShellPlan, Workspace, WorkspaceError, Written,
 };
 
 /// How a supervisor says that a job's or kernel's folder is not to be had.
@@ -116,6 +116,24 @@ impl Workspace for SessionWorkspace {
             local_files(&shell).search(request).await
         } else {
             super::remote_files::search(&agent, &shell, request).await
+        }
+    }
+
+    async fn fetch(&self, paths: Vec<String>) -> Result<Vec<Fetched>, WorkspaceError> {
+        let (shell, agent) = self.both()?;
+        if shell.place().is_here() {
+            local_files(&shell).fetch(&paths).await
+        } else {
+            super::remote_changes::fetch(&agent, &shell, paths).await
+        }
+    }
+
+    async fn change(&self, changes: Vec<FileChange>) -> Result<(), ChangeError> {
+        let (shell, agent) = self.both()?;
+        if shell.place().is_here() {
+            local_files(&shell).change(changes).await
+        } else {
+            super::remote_changes::change(&agent, &shell, changes).await
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::{CallContext, ToolCall, ToolHost, ToolSpec, read_file, search_files, terminal, write_file};
+use super::{CallContext, ToolCall, ToolHost, ToolSpec, patch, read_file, search_files, terminal, write_file};
 
 /// The built-in tool host: works on whatever target the call's workspace stands for.
 pub struct BuiltinTools {
@@ -23,6 +23,7 @@ impl BuiltinTools {
                 read_file::spec(),
                 write_file::spec(),
                 search_files::spec(),
+                patch::spec(),
                 terminal::spec(),
             ],
             spill_dir,
@@ -41,6 +42,7 @@ impl ToolHost for BuiltinTools {
             "read_file" => read_file::call(&call.arguments, context, self.spill_dir.as_deref()).await,
             "write_file" => write_file::call(&call.arguments, context).await,
             "search_files" => search_files::call(&call.arguments, context).await,
+            "patch" => patch::call(&call.arguments, context).await,
             "terminal" => terminal::call(&call.arguments, context).await,
             other => failure(format!("{other} is no built-in tool; use one that hermes_tools has")),
         }
@@ -69,8 +71,8 @@ pub(super) mod testing {
 
     use super::*;
     use crate::tools::{
-        CommandOutput, CommandRequest, Found, LocalFiles, Page, ReadRequest, SearchRequest, Workspace, WorkspaceError,
-        Written, validate_arguments,
+        ChangeError, CommandOutput, CommandRequest, Fetched, FileChange, Found, LocalFiles, Page, ReadRequest,
+        SearchRequest, Workspace, WorkspaceError, Written, validate_arguments,
     };
 
     pub(in crate::tools) struct FakeWorkspace {
@@ -89,6 +91,12 @@ pub(super) mod testing {
         }
         async fn search(&self, request: SearchRequest) -> Result<Found, WorkspaceError> {
             self.files.search(request).await
+        }
+        async fn fetch(&self, paths: Vec<String>) -> Result<Vec<Fetched>, WorkspaceError> {
+            self.files.fetch(&paths).await
+        }
+        async fn change(&self, changes: Vec<FileChange>) -> Result<(), ChangeError> {
+            self.files.change(changes).await
         }
         async fn run(
             &self,
@@ -163,6 +171,7 @@ mod tests {
             r#"def read_file(path: str, offset: "int | str" = 1, limit: int = 2000, raw: bool = False) -> dict:"#,
             "def write_file(path: str, content: str) -> dict:",
             r#"def search_files(pattern: str, target: str = "content", path: str = ".", "#,
+            r#"def patch(path: "str | None" = None, old_string: "str | None" = None, new_string: "str | None" = None, replace_all: bool = False, mode: str = "replace", patch: "str | None" = None) -> dict:"#,
             r#"def terminal(command: str, timeout: "float | None" = None, workdir: "str | None" = None) -> dict:"#,
         ] {
             assert!(source.contains(signature), "{signature}");

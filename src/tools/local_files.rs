@@ -3,6 +3,9 @@
 //! It runs with the rights of the broker's user and refuses nothing that this user may do: what
 //! is local is no sandbox. All work happens on blocking threads.
 
+mod aside;
+mod change;
+mod fetch;
 mod page;
 mod search;
 mod source;
@@ -13,8 +16,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+pub(super) use source::binary_kind;
+
 use super::arguments::nearest;
-use super::{Found, Page, ReadRequest, SearchRequest, WorkspaceError, Written};
+use super::{ChangeError, Fetched, FileChange, Found, Page, ReadRequest, SearchRequest, WorkspaceError, Written};
 
 /// Names of a folder that an error shows.
 const SHOWN_NAMES: usize = 50;
@@ -140,6 +145,24 @@ impl LocalFiles {
         let (files, flag) = (self.clone(), stop.0.clone());
         blocking(move || search::search(&files, &request, &flag)).await
     }
+
+    /// What there is under some paths, whole.
+    ///
+    /// # Errors
+    /// A sentence for the script: a folder, a device, not readable, too large.
+    pub async fn fetch(&self, paths: &[String]) -> Result<Vec<Fetched>, WorkspaceError> {
+        let places: Result<Vec<PathBuf>, WorkspaceError> = paths.iter().map(|path| self.resolve(path)).collect();
+        let places = places?;
+        blocking(move || places.iter().map(|place| fetch::fetch(place)).collect()).await
+    }
+
+    /// Makes all changes or none.
+    ///
+    /// # Errors
+    /// When a file is no longer as it was found, or a sentence for the script; all is then as it was.
+    pub async fn change(&self, changes: Vec<FileChange>) -> Result<(), ChangeError> {
+        blocking(move || change::change(&changes)).await
+    }
 }
 
 /// Tells work on another thread that nobody waits for it any more.
@@ -151,13 +174,11 @@ impl Drop for StopWhenDropped {
     }
 }
 
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, WorkspaceError> + Send + 'static,
-) -> Result<T, WorkspaceError> {
+async fn blocking<T: Send + 'static, E: From<WorkspaceError> + Send + 'static>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, E> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
-        Err(WorkspaceError(format!(
-            "the file operation was abandoned ({error}); try it again"
-        )))
+        Err(WorkspaceError(format!("the file operation was abandoned ({error}); try it again")).into())
     })
 }
 

@@ -3,6 +3,7 @@
 mod arguments;
 mod builtin;
 mod local_files;
+mod patch;
 mod read_file;
 mod search_files;
 mod shell;
@@ -25,7 +26,10 @@ pub use search_files::{Found, FoundLine, Pattern, PythonPattern, SearchRequest, 
 pub use shell::{LoginTicket, Shell, ShellPlan, StateTicket};
 pub use spec::{HELPERS, SpecError, check_specs};
 pub use stub::{CallPath, signature, stub_source};
-pub use workspace::{CommandOutput, CommandRequest, Page, ReadRequest, Workspace, WorkspaceError, Written};
+pub use workspace::{
+    ChangeError, CommandOutput, CommandRequest, Fetched, FetchedFile, FileChange, Page, ReadRequest, Splice, Workspace,
+    WorkspaceError, Written,
+};
 
 /// A tool as scripts and models see it.
 #[derive(Clone, Debug)]

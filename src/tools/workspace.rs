@@ -1,8 +1,10 @@
 //! Files and commands of a target: the seam under the built-in tools.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 use super::{Found, SearchRequest};
@@ -44,6 +46,83 @@ pub struct Written {
     pub resolved_path: String,
 }
 
+/// A file as it was found, for whoever wants to change it.
+#[derive(Clone, Debug)]
+pub struct FetchedFile {
+    /// The absolute path, symlinks and `..` left as they are.
+    pub place: Bytes,
+    /// The file behind all links: the same for two paths that lead to one file.
+    pub file: Bytes,
+    /// Whether the last part of the path is a symlink.
+    pub is_link: bool,
+    /// What it holds.
+    pub content: Bytes,
+    /// What tells this content from any other; the target's own affair.
+    pub version: Bytes,
+}
+
+/// What there is under a path.
+#[derive(Clone, Debug)]
+pub enum Fetched {
+    /// A file.
+    File(FetchedFile),
+    /// Nothing.
+    Missing {
+        /// As in [`FetchedFile`].
+        place: Bytes,
+        /// As in [`FetchedFile`].
+        file: Bytes,
+        /// A sentence that says what there is instead.
+        reason: String,
+    },
+}
+
+/// What stands in a range of a file becomes something else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Splice {
+    /// Bytes of the file as it was found.
+    pub range: Range<usize>,
+    /// What comes there.
+    pub bytes: Bytes,
+}
+
+/// One of several changes that are made together. Each is made only where the file is as it was found.
+#[derive(Clone, Debug)]
+pub enum FileChange {
+    /// A file where there is none.
+    Create {
+        /// Where.
+        place: Bytes,
+        /// What it holds.
+        content: Bytes,
+        /// The place of a file whose mode bits and owner it gets.
+        like: Option<Bytes>,
+    },
+    /// Splices that are in order and do not overlap.
+    Edit {
+        /// The file as it was.
+        found: FetchedFile,
+        /// What changes.
+        splices: Vec<Splice>,
+    },
+    /// The file goes.
+    Remove {
+        /// The file as it was.
+        found: FetchedFile,
+    },
+}
+
+/// Why changes were not made. None was then.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    /// A file is no longer as it was found: fetched again, it may work.
+    #[error("{0}")]
+    Conflict(String),
+    /// Anything else.
+    #[error("{0}")]
+    Failed(#[from] WorkspaceError),
+}
+
 /// What `terminal` asks of a target.
 #[derive(Clone, Debug)]
 pub struct CommandRequest {
@@ -83,6 +162,10 @@ pub trait Workspace: Send + Sync {
     async fn write(&self, path: &str, content: &str) -> Result<Written, WorkspaceError>;
     /// Searches files, or for them. Dropped, it ends soon.
     async fn search(&self, request: SearchRequest) -> Result<Found, WorkspaceError>;
+    /// What there is under some paths.
+    async fn fetch(&self, paths: Vec<String>) -> Result<Vec<Fetched>, WorkspaceError>;
+    /// Makes all changes or none. No file is ever to be seen half written.
+    async fn change(&self, changes: Vec<FileChange>) -> Result<(), ChangeError>;
     /// Runs a shell command in the session's terminal state; killed when `cancel` fires.
     async fn run(&self, request: CommandRequest, cancel: &CancellationToken) -> Result<CommandOutput, WorkspaceError>;
 }

@@ -23,6 +23,7 @@ mod life;
 mod observe;
 mod odd_tools;
 mod outcome;
+mod patch;
 mod rig;
 mod security;
 mod shell_state;
@@ -65,6 +66,7 @@ const AREAS: &[(&str, &[Case])] = &[
     ("calls", calls::CASES),
     ("sizes", sizes::CASES),
     ("files", files::CASES),
+    ("patch", patch::CASES),
     ("terminal", terminal::CASES),
     ("shell_state", shell_state::CASES),
 ];

@@ -51,7 +51,7 @@ pub(super) fn open(path: &Path, exact: bool) -> Result<Source, WorkspaceError> {
     Ok(Source { reader, size })
 }
 
-fn refuse_special(path: &Path, metadata: &std::fs::Metadata) -> Result<(), WorkspaceError> {
+pub(super) fn refuse_special(path: &Path, metadata: &std::fs::Metadata) -> Result<(), WorkspaceError> {
     let kind = metadata.file_type();
     let what = if kind.is_file() {
         return Ok(());
@@ -90,7 +90,7 @@ pub(super) fn binary_error(path: &Path) -> WorkspaceError {
 }
 
 /// What a file is that is no text, by its first bytes; `None` for text.
-fn binary_kind(sample: &[u8]) -> Option<&'static str> {
+pub(in crate::tools) fn binary_kind(sample: &[u8]) -> Option<&'static str> {
     const KINDS: [(&[u8], &str); 16] = [
         (b"\x89PNG\r\n", "a PNG image"),
         (b"\xff\xd8\xff", "a JPEG image"),

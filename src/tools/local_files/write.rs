@@ -67,7 +67,7 @@ pub(super) fn write(path: &Path, content: &[u8]) -> Result<Written, WorkspaceErr
 }
 
 /// The file that is meant when the path is a symlink; it need not exist.
-fn behind_links(path: &Path) -> io::Result<PathBuf> {
+pub(super) fn behind_links(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_path_buf();
     for _ in 0..MOST_LINKS {
         match path.symlink_metadata() {
@@ -82,7 +82,7 @@ fn behind_links(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Makes the folders that are missing and notes each, outermost first.
-fn make_folders(folder: &Path, made: &mut Vec<PathBuf>) -> io::Result<()> {
+pub(super) fn make_folders(folder: &Path, made: &mut Vec<PathBuf>) -> io::Result<()> {
     match folder.metadata() {
         Ok(metadata) if metadata.is_dir() => return Ok(()),
         Ok(_) => return Err(io::ErrorKind::NotADirectory.into()),
@@ -123,7 +123,7 @@ fn replace(target: &Path, content: &[u8], mode: Option<Permissions>) -> io::Resu
 }
 
 /// Writes in place, having first made sure that the disk has the room.
-fn overwrite(target: &Path, content: &[u8]) -> io::Result<()> {
+pub(super) fn overwrite(target: &Path, content: &[u8]) -> io::Result<()> {
     let file = OpenOptions::new()
         .write(true)
         .custom_flags(libc::O_NOCTTY)

@@ -1,0 +1,422 @@
+"""Fetches files whole and changes several, all or none; of the worker.
+
+The twin of ``src/tools/local_files/{fetch,change,aside}.rs``, where it is said why. Only the splices of a change
+travel: what they are spliced into is read here, and its digest must be that of the file as it was fetched.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import stat
+import time
+
+from text_file import refuse_special
+from whole_file import behind_links, check_right, make_folders, overwrite, write_all
+from workspace import WorkspaceError, failed, file_name, is_folder, is_regular, parent, reason, refuse_own, text
+
+TYPE_CHECKING = False  # see `processes`
+if TYPE_CHECKING:
+    from typing import List, Optional, Tuple
+
+    Splices = List[Tuple[int, int, bytes]]
+
+#: The largest file that is changed: as much as an argument or a result may hold.
+MOST_BYTES = 64 << 20
+#: What the names of files beside begin with.
+PREFIX = b".talaria-patch-"
+#: How old, in seconds, one is at least that was left by a process that was killed.
+LEFT_AFTER = 2.0
+#: Names of a folder that are looked at.
+SEEN_NAMES = 4096
+#: How long another change of the same file is waited for.
+PATIENCE = 2.0
+
+#: The folder takes no new file, or the file is a mount of its own: it is written over.
+_WRITE_OVER = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
+
+
+class Conflict(Exception):
+    """A file is no longer as it was found."""
+
+
+def fetch(path: bytes) -> List[bytes]:
+    """What there is: its kind, the absolute path, the file behind links, what it holds, its version."""
+    if path.endswith(b"/") and not os.path.isdir(path):
+        raise WorkspaceError("%s is the name of a folder; add a file name" % text(path))
+    try:
+        behind = os.path.realpath(behind_links(path))
+        try:
+            status = os.stat(path)
+        except FileNotFoundError as error:
+            return [b"missing", path, behind, str(failed("read", path, error)).encode("utf-8", "replace"), b""]
+        refuse_special(path, status)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        try:
+            refuse_special(path, os.fstat(fd))
+            content = _read(fd, MOST_BYTES + 1)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise failed("read", path, error) from None
+    if len(content) > MOST_BYTES:
+        raise WorkspaceError(
+            "%s is larger than the %d MiB up to which files are changed here; use terminal() or Python"
+            % (text(path), MOST_BYTES >> 20)
+        )
+    kind = b"link" if os.path.islink(path) else b"file"
+    return [kind, path, behind, content, _version(content)]
+
+
+def change(fields: List[bytes]) -> List[bytes]:
+    """Makes all changes or none."""
+    steps = sorted(_steps(fields), key=lambda step: step.place)
+    try:
+        try:
+            for step in steps:
+                step.prepare(len(steps) > 1)
+            for step in sorted(steps, key=lambda step: step.kind == b"remove"):
+                step.commit()
+        except BaseException as error:
+            stuck = [said for said in [step.undo() for step in reversed(steps)] if said]
+            if stuck:
+                raise WorkspaceError("; and ".join([str(error), "; ".join(stuck)])) from None
+            raise
+    except Conflict as conflict:
+        return [b"conflict", str(conflict).encode("utf-8", "replace")]
+    finally:
+        for step in steps:
+            step.clear()
+    for folder in sorted({step.folder() for step in steps}):
+        sweep(folder)
+    return [b"done"]
+
+
+def _steps(fields: List[bytes]) -> List[_Step]:
+    steps = []
+    rest = iter(fields)
+    for kind in rest:
+        place, version, count = next(rest), next(rest), int(next(rest))
+        if kind == b"create":
+            steps.append(_Step(kind, place, b"", version, [(0, 0, next(rest))]))
+            continue
+        splices = []
+        for _ in range(count):
+            start, end = next(rest).split()
+            splices.append((int(start), int(end), next(rest)))
+        steps.append(_Step(kind, place, version, b"", splices))
+    return steps
+
+
+class _Step:
+    """One change under way."""
+
+    def __init__(self, kind: bytes, place: bytes, version: bytes, like: bytes, splices: Splices) -> None:
+        self.kind = kind
+        self.place = place
+        self._version = version
+        self._like = like
+        self._splices = splices
+        #: The file itself, behind links; of one that is to be removed, the name.
+        self._target = place
+        #: Open for their locks.
+        self._open: List[int] = []
+        #: The file as it was compared, and what it held.
+        self._seen: Optional[os.stat_result] = None
+        self._content = b""
+        #: Beside: what it will be, and what it was.
+        self._new: Optional[bytes] = None
+        self._old: Optional[bytes] = None
+        self._made: List[bytes] = []
+        #: Whether it has been done: by renaming, or by writing over it.
+        self._done = ""
+
+    def folder(self) -> bytes:
+        """The folder in which it works."""
+        return parent(self._target) or b"/"
+
+    def prepare(self, one_of_several: bool) -> None:
+        """Makes all ready; nothing is changed yet but for folders that were missing."""
+        refuse_own(self.place)
+        try:
+            if self.kind != b"remove":
+                self._target = behind_links(self._target)
+            if self.kind == b"create":
+                self._prepare_new()
+                return
+            self._compare()
+            if self.kind == b"edit":
+                check_right(self._target)
+                self._write_aside(self._seen)
+            if one_of_several:
+                self._keep()
+        except OSError as error:
+            raise self._failed(error) from None
+
+    def _prepare_new(self) -> None:
+        if os.path.lexists(self._target):
+            if stat.S_ISDIR(os.lstat(self._target).st_mode):
+                raise is_folder(self._target)
+            raise self._conflict()
+        if file_name(self._target) is None:
+            raise WorkspaceError("%s is no name of a file" % text(self.place))
+        make_folders(self.folder(), self._made)
+        self._write_aside(os.stat(self._like) if self._like else None)
+
+    def _compare(self) -> None:
+        """Sees that the file is as it was found, and keeps others that change it this way out."""
+        fd = os.open(self._target, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        self._open.append(fd)
+        _lock(fd)
+        status, there = os.fstat(fd), os.stat(self._target)
+        if not is_regular(status) or (status.st_dev, status.st_ino) != (there.st_dev, there.st_ino):
+            raise self._conflict()
+        self._content = _read(fd, MOST_BYTES + 1)
+        if _version(self._content) != self._version:
+            raise self._conflict()
+        self._seen = status
+
+    def _write_aside(self, like: Optional[os.stat_result]) -> None:
+        # Another's content is seen by nobody before it has the other's mode bits.
+        try:
+            path, fd = _create_aside(self.folder(), 0o666 if like is None else 0o600)
+        except OSError as error:
+            if self.kind == b"edit" and error.errno in _WRITE_OVER:
+                return  # it will be written over
+            raise
+        self._new = path
+        self._open.append(fd)
+        _write_pieces(fd, self._content, self._splices)
+        if like is not None:
+            _make_like(fd, like)
+
+    def _keep(self) -> None:
+        """Keeps what the file was, for the case that another of several changes fails."""
+        old = _name_in(self.folder())
+        try:
+            os.link(self._target, old, follow_symlinks=False)
+            self._old = old
+        except (OSError, NotImplementedError):
+            # A file system without links, or a folder that takes no new file.
+            try:
+                self._old, fd = _create_aside(self.folder(), 0o600)
+            except OSError as error:
+                if self.kind == b"edit" and self._new is None and error.errno in _WRITE_OVER:
+                    return
+                raise
+            self._open.append(fd)
+            write_all(fd, self._content)
+            if self._seen is not None:
+                _make_like(fd, self._seen)
+        if not os.path.islink(self._target):
+            self._seen = os.stat(self._target)  # a link more is a change too
+
+    def commit(self) -> None:
+        """Does it."""
+        try:
+            if not self._is_as_seen():
+                raise self._conflict()
+            if self.kind == b"remove":
+                os.unlink(self._target)
+                self._done = "renamed"
+            elif self.kind == b"create":
+                if self._new is not None:
+                    _rename_to_new(self._new, self._target)
+                    self._done = "renamed"
+            else:
+                self._put()
+        except FileExistsError:
+            raise self._conflict() from None
+        except OSError as error:
+            raise self._failed(error) from None
+
+    def _put(self) -> None:
+        if self._new is not None:
+            try:
+                os.rename(self._new, self._target)
+                self._done = "renamed"
+                return
+            except OSError as error:
+                if error.errno not in _WRITE_OVER:
+                    raise
+        pieces = list(_pieces(self._content, self._splices))
+        overwrite(self._target, b"".join(pieces))
+        self._done = "written"
+
+    def _is_as_seen(self) -> bool:
+        if self._seen is None:
+            return True
+        try:
+            now = os.stat(self._target)
+        except FileNotFoundError:
+            return False
+        return _stamp(now) == _stamp(self._seen)
+
+    def undo(self) -> str:
+        """Puts back what was; a sentence where it could not be."""
+        said = ""
+        try:
+            if not self._done:
+                pass
+            elif self.kind == b"create":
+                os.unlink(self._target)
+            elif self._done == "written":
+                overwrite(self._target, self._content)
+            elif self._old is not None:
+                os.rename(self._old, self._target)
+            else:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        except OSError as error:
+            said = "%s could not be put back as it was: %s" % (text(self.place), reason(error))
+        if self._made:
+            _unlink(self._new)
+        for folder in reversed(self._made):
+            try:
+                os.rmdir(folder)  # one that is in use by now may stay
+            except OSError:
+                pass
+        return said
+
+    def clear(self) -> None:
+        """Removes what is beside, and lets others at the file."""
+        _unlink(self._new)
+        _unlink(self._old)
+        while self._open:
+            os.close(self._open.pop())
+
+    def _failed(self, error: OSError) -> Exception:
+        if error.errno == errno.ENOENT:
+            return self._conflict()
+        return failed("write", self.place, error)
+
+    def _conflict(self) -> Conflict:
+        if self.kind == b"create":
+            return Conflict("%s has come into being meanwhile, or its folder has gone" % text(self.place))
+        return Conflict("%s was changed by something else meanwhile" % text(self.place))
+
+
+def _read(fd: int, most: int) -> bytes:
+    parts = []
+    have = 0
+    while have < most:
+        data = os.read(fd, min(most - have, 1 << 20))
+        if not data:
+            break
+        parts.append(data)
+        have += len(data)
+    return b"".join(parts)
+
+
+def _version(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
+
+
+def _stamp(status: os.stat_result) -> Tuple[int, int, int, int, int]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _pieces(content: bytes, splices: Splices) -> List[bytes]:
+    pieces = []
+    at = 0
+    for start, end, data in splices:
+        pieces.append(content[at:start])
+        pieces.append(data)
+        at = end
+    pieces.append(content[at:])
+    return pieces
+
+
+def _write_pieces(fd: int, content: bytes, splices: Splices) -> None:
+    if len(splices) > 8:
+        write_all(fd, b"".join(_pieces(content, splices)))
+    else:
+        for piece in _pieces(content, splices):
+            write_all(fd, piece)
+
+
+def _make_like(fd: int, like: os.stat_result) -> None:
+    """Gives a file the owner and mode bits of another, as far as that is allowed."""
+    own = os.fstat(fd)
+    if (own.st_uid, own.st_gid) != (like.st_uid, like.st_gid):
+        try:
+            os.fchown(fd, like.st_uid, like.st_gid)
+        except OSError:
+            pass
+    os.fchmod(fd, stat.S_IMODE(like.st_mode))
+
+
+def _rename_to_new(source: bytes, target: bytes) -> None:
+    """Renames to where nothing may be."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno == errno.EEXIST or os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+        os.rename(source, target)  # a file system without links
+
+
+def _name_in(folder: bytes) -> bytes:
+    return os.path.join(folder, PREFIX + os.urandom(16).hex().encode())
+
+
+def _create_aside(folder: bytes, mode: int) -> Tuple[bytes, int]:
+    """An empty file beside, open and locked while it is needed."""
+    path = _name_in(folder)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        pass
+    return path, fd
+
+
+def _lock(fd: int) -> None:
+    """Waits for whoever changes this file just now."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError as error:
+            # Without locks, that it is the same file and content has to do.
+            if error.errno != errno.EWOULDBLOCK or time.monotonic() > end:
+                return
+        time.sleep(0.002)
+
+
+def _unlink(path: Optional[bytes]) -> None:
+    if path is not None:
+        try:
+            os.unlink(path)
+        except OSError:
+            pass  # renamed, it is no longer there
+
+
+def sweep(folder: bytes) -> None:
+    """Removes what killed processes left beside the files of a folder."""
+    try:
+        with os.scandir(folder) as entries:
+            left = [entry.path for _, entry in zip(range(SEEN_NAMES), entries) if entry.name.startswith(PREFIX)]
+    except OSError:
+        return
+    for path in left:
+        if _is_left(path):
+            _unlink(path)
+
+
+def _is_left(path: bytes) -> bool:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        if time.time() - os.fstat(fd).st_mtime <= LEFT_AFTER:
+            return False
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(fd)

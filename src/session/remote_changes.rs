@@ -1,0 +1,82 @@
+//! Changes of files on another target: verbs that the session's supervisor carries out there.
+
+use bytes::Bytes;
+
+use super::remote_files::{malformed, perform};
+use crate::kernel::Agent;
+use crate::tools::{ChangeError, Fetched, FetchedFile, FileChange, Shell, WorkspaceError};
+
+/// What there is under some paths, as `fetch` of `remote_agent/changes.py` gives it.
+pub(super) async fn fetch(agent: &Agent, shell: &Shell, paths: Vec<String>) -> Result<Vec<Fetched>, WorkspaceError> {
+    let count = paths.len();
+    let paths = paths.into_iter().map(Bytes::from).collect();
+    let fields = perform(agent, shell, "fetch", paths).await?;
+    let found: Result<Vec<Fetched>, WorkspaceError> = fields.chunks(5).map(fetched).collect();
+    found.and_then(|found| {
+        if found.len() == count {
+            Ok(found)
+        } else {
+            Err(malformed())
+        }
+    })
+}
+
+fn fetched(fields: &[Bytes]) -> Result<Fetched, WorkspaceError> {
+    let [kind, place, file, content, version] = fields else {
+        return Err(malformed());
+    };
+    let (place, file) = (place.clone(), file.clone());
+    match &kind[..] {
+        b"missing" => Ok(Fetched::Missing {
+            place,
+            file,
+            reason: String::from_utf8_lossy(content).into_owned(),
+        }),
+        b"file" | b"link" => Ok(Fetched::File(FetchedFile {
+            place,
+            file,
+            is_link: kind == "link",
+            content: content.clone(),
+            version: version.clone(),
+        })),
+        _ => Err(malformed()),
+    }
+}
+
+/// Makes all changes or none, as `change` of `remote_agent/changes.py` does.
+pub(super) async fn change(agent: &Agent, shell: &Shell, changes: Vec<FileChange>) -> Result<(), ChangeError> {
+    let mut arguments = Vec::new();
+    for change in changes {
+        match change {
+            FileChange::Create { place, content, like } => {
+                arguments.extend([
+                    Bytes::from_static(b"create"),
+                    place,
+                    like.unwrap_or_default(),
+                    Bytes::from_static(b"1"),
+                    content,
+                ]);
+            }
+            FileChange::Edit { found, splices } => {
+                let count = splices.len().to_string().into();
+                arguments.extend([Bytes::from_static(b"edit"), found.place, found.version, count]);
+                for splice in splices {
+                    arguments.push(format!("{} {}", splice.range.start, splice.range.end).into());
+                    arguments.push(splice.bytes);
+                }
+            }
+            FileChange::Remove { found } => {
+                let none = Bytes::from_static(b"0");
+                arguments.extend([Bytes::from_static(b"remove"), found.place, found.version, none]);
+            }
+        }
+    }
+    let answer = perform(agent, shell, "change", arguments).await?;
+    match &answer[..] {
+        [done] if done == "done" => Ok(()),
+        [kind, sentence] if kind == "conflict" => {
+            Err(ChangeError::Conflict(String::from_utf8_lossy(sentence).into_owned()))
+        }
+        _ => Err(malformed().into()),
+    }
+}

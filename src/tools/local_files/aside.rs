@@ -1,0 +1,135 @@
+//! Files beside the one that is changed: what it will be, and what it was.
+//!
+//! Whoever makes one holds a lock on it while it is needed. One without a lock was left by a process that was killed,
+//! and whoever works in its folder next removes it.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+
+/// What their names begin with. Not that of `write_file`, whose files have no lock.
+const PREFIX: &str = ".talaria-patch-";
+/// How old one is at least that was left: who makes one locks it only then.
+const LEFT_AFTER: Duration = Duration::from_secs(2);
+/// Names of a folder that are looked at.
+const SEEN_NAMES: usize = 4096;
+/// How long another change of the same file is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A file beside; removed with this value.
+#[derive(Debug)]
+pub(super) struct Aside(PathBuf);
+
+impl Aside {
+    /// An empty one, open and locked.
+    pub(super) fn create(folder: &Path, mode: u32) -> io::Result<(Self, File)> {
+        let path = name_in(folder)?;
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&path)?;
+        let aside = Self(path);
+        let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        Ok((aside, file))
+    }
+
+    /// Another name of a file, which stays when the file is replaced or removed.
+    pub(super) fn link(target: &Path) -> io::Result<Self> {
+        let path = name_in(target.parent().unwrap_or(Path::new("/")))?;
+        std::fs::hard_link(target, &path)?;
+        Ok(Self(path))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        // Renamed, it is no longer there.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn name_in(folder: &Path) -> io::Result<PathBuf> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).map_err(io::Error::other)?;
+    let hex: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(folder.join(format!("{PREFIX}{hex}")))
+}
+
+/// Waits for whoever changes this file just now. Where there are no locks, or somebody else holds one for longer,
+/// that it is still the same file and content has to do.
+pub(super) fn lock(file: &File) {
+    let end = Instant::now() + PATIENCE;
+    while flock(file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK)
+        && Instant::now() < end
+    {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Removes what was left in a folder.
+pub(super) fn sweep(folder: &Path) {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries.filter_map(Result::ok).take(SEEN_NAMES) {
+        if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) && is_left(&entry.path()) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+fn is_left(path: &Path) -> bool {
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path);
+    let Ok(file) = opened else {
+        return false;
+    };
+    let is_old = file
+        .metadata()
+        .and_then(|metadata| metadata.modified())
+        .is_ok_and(|time| time.elapsed().is_ok_and(|age| age > LEFT_AFTER));
+    is_old && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failing test may panic")]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn what_was_left_is_removed_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let old = SystemTime::now() - Duration::from_secs(60);
+        let (aside, file) = Aside::create(folder.path(), 0o600).unwrap();
+        file.set_modified(old).unwrap();
+        for name in [".talaria-patch-left", ".talaria-patch-young", ".talaria-1", "other"] {
+            let file = File::create(folder.path().join(name)).unwrap();
+            if name != ".talaria-patch-young" {
+                file.set_modified(old).unwrap();
+            }
+        }
+        sweep(folder.path());
+        let mut names = super::super::names(folder.path(), 9);
+        names.sort();
+        let own = aside.path().file_name().unwrap().to_str().unwrap();
+        let mut expected = vec![".talaria-1", ".talaria-patch-young", "other", own];
+        expected.sort_unstable();
+        assert_eq!(names, expected);
+        drop(aside);
+        assert_eq!(super::super::names(folder.path(), 9).len(), 3);
+    }
+}
