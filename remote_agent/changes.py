@@ -257,6 +257,7 @@ class _Step:
     def undo(self) -> str:
         """Puts back what was; a sentence where it could not be."""
         said = ""
+        _unlink(self._new)  # it may lie in a folder that was made for another
         try:
             if not self._done:
                 pass
@@ -270,8 +271,6 @@ class _Step:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         except OSError as error:
             said = "%s could not be put back as it was: %s" % (text(self.place), reason(error))
-        if self._made:
-            _unlink(self._new)
         for folder in reversed(self._made):
             try:
                 os.rmdir(folder)  # one that is in use by now may stay

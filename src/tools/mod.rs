@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 pub use arguments::validate_arguments;
 pub use builtin::BuiltinTools;
 pub use local_files::LocalFiles;
+pub use patch::{Patched, patched, replaced};
 pub use search_files::{Found, FoundLine, Pattern, PythonPattern, SearchRequest, Told, Wanted};
 pub use shell::{LoginTicket, Shell, ShellPlan, StateTicket};
 pub use spec::{HELPERS, SpecError, check_specs};

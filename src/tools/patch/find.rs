@@ -52,8 +52,14 @@ pub(super) fn find(lines: &Lines<'_>, old: &str, overlapping: bool, limit: usize
     let pattern: Vec<&str> = pieces.iter().map(|piece| piece.content).collect();
     for level in [Level::Ends, Level::Blanks, Level::Indent, Level::Lookalike] {
         let mut found: Vec<Match> = match level {
-            Level::Ends => alike(text, old, false, limit).into_iter().map(part).collect(),
-            Level::Lookalike => alike(text, old, true, limit).into_iter().map(part).collect(),
+            Level::Ends => alike(text, old, false, overlapping, limit)
+                .into_iter()
+                .map(part)
+                .collect(),
+            Level::Lookalike => alike(text, old, true, overlapping, limit)
+                .into_iter()
+                .map(part)
+                .collect(),
             _ => Vec::new(),
         };
         if found.is_empty() && level != Level::Ends {
@@ -78,14 +84,21 @@ fn exactly(text: &str, old: &str, overlapping: bool, limit: usize) -> Vec<Range<
     while found.len() < limit
         && let Some(at) = finder.find(&text.as_bytes()[from..])
     {
-        found.push(from + at..from + at + old.len());
-        from += at + step;
+        let at = from + at;
+        // A line end is not cut: what is before the first belongs to it.
+        let has_return = old.starts_with('\n') && text[..at].ends_with('\r');
+        let is_free = found
+            .last()
+            .is_none_or(|last: &Range<usize>| last.end < at || overlapping);
+        let start = if has_return && is_free { at - 1 } else { at };
+        found.push(start..at + old.len());
+        from = at + step;
     }
     found
 }
 
 /// Places that are the same but for line ends, and `folded` also but for what looks alike.
-fn alike(text: &str, old: &str, folded: bool, limit: usize) -> Vec<Range<usize>> {
+fn alike(text: &str, old: &str, folded: bool, overlapping: bool, limit: usize) -> Vec<Range<usize>> {
     let pattern: Vec<char> = folded_chars(old, folded).map(|(_, c)| c).collect();
     let has_ends = text.contains('\r') || old.contains('\r');
     let has_alike = folded && !(text.is_ascii() && old.is_ascii());
@@ -98,12 +111,13 @@ fn alike(text: &str, old: &str, folded: bool, limit: usize) -> Vec<Range<usize>>
         && let Some(start) = text[at..].find(|c: char| c == first || c == '\r' || (folded && !c.is_ascii()))
     {
         let start = at + start;
-        match end_of_match(&text[start..], &pattern, folded) {
-            Some(length) => {
-                found.push(start..start + length);
+        let next = folded_chars(&text[start..], false).next();
+        at = start + next.map_or(1, |((_, end), _)| end);
+        if let Some(length) = end_of_match(&text[start..], &pattern, folded) {
+            found.push(start..start + length);
+            if !overlapping {
                 at = start + length;
             }
-            None => at = start + text[start..].chars().next().map_or(1, char::len_utf8),
         }
     }
     found

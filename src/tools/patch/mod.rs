@@ -10,6 +10,7 @@ mod hunks;
 mod lines;
 mod nearest;
 mod plan;
+mod pure;
 mod replace;
 mod text;
 mod v4a;
@@ -17,6 +18,8 @@ mod v4a;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
+
+pub use self::pure::{Patched, patched, replaced};
 
 use self::plan::Request;
 use super::builtin::{failure, text};

@@ -166,6 +166,11 @@ impl Plan {
         self.changes.push(FileChange::Remove { found: found.clone() });
     }
 
+    /// The diff alone.
+    pub(super) fn diff(self) -> String {
+        self.diff.finish()
+    }
+
     /// The tool's result, once all is done.
     pub(super) fn result(self) -> Value {
         json!({

@@ -135,6 +135,9 @@ mod tests {
                 "print(\"b\")\n",
             ),
             ("a", "\u{feff}a", "\u{feff}b", "b"),
+            // No line end is cut.
+            ("a\r\nb", "\n", "", "ab"),
+            ("a\r\nb\r\nc", "\nb", "\nx", "a\r\nx\r\nc"),
         ] {
             assert_eq!(
                 done(text, old, new, false).as_deref(),

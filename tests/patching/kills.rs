@@ -1,0 +1,131 @@
+//! Processes that are killed while they patch, here and on another target: files are whole all the same.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Bounds a hang; says nothing of speed.
+const HANG: Duration = Duration::from_secs(60);
+const KILLS: u32 = 6;
+/// Large enough that writing takes its time.
+const FILLER: usize = 4 << 20;
+
+/// Changes the first and the last line of two files, again and again.
+const SCRIPT: &str = "
+from hermes_tools import patch
+number = int(open('a').readline().split()[1])
+def section(name):
+    hunk = '@@\\n-%s {0}\\n+%s {1}\\n'
+    return '*** Update File: %s\\n' % name + hunk % ('head', 'head') + hunk % ('tail', 'tail')
+while True:
+    result = patch(mode='patch', patch=(section('a') + section('b')).format(number, number + 1))
+    assert 'error' not in result, result
+    number += 1
+";
+
+fn content(number: u32) -> Vec<u8> {
+    let filler = "x".repeat(79) + "\n";
+    format!("head {number}\n{}tail {number}\n", filler.repeat(FILLER / filler.len())).into_bytes()
+}
+
+/// The number of a file that is whole.
+fn number_of(path: &Path) -> u32 {
+    let found = std::fs::read(path).unwrap();
+    let line: Vec<u8> = found.iter().copied().take_while(|byte| *byte != b'\n').collect();
+    let number = String::from_utf8(line).unwrap()[5..].parse().unwrap();
+    assert!(found == content(number), "{} is not whole", path.display());
+    number
+}
+
+fn talaria(target: &str, folder: &Path, script: &str) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_talaria"))
+        .args(["run", "--on", target, "--max-tool-calls", "1000000", "-c", script])
+        .current_dir(folder.join("work"))
+        .env("TMPDIR", folder.join("tmp"))
+        .env("XDG_RUNTIME_DIR", folder.join("tmp"))
+        .env("HOME", folder)
+        .env("TALARIA_CODE_EXECUTION_LEASE", "3s")
+        .env("TALARIA_CODE_EXECUTION_RECONNECT_TIMEOUT", "1s")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap()
+}
+
+/// Processes of a test, by the folder in their environment.
+fn processes(folder: &Path) -> Vec<rustix::process::Pid> {
+    let mark = folder.to_str().unwrap().as_bytes();
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    entries
+        .filter(|entry| {
+            let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+            environment.windows(mark.len()).any(|part| part == mark)
+        })
+        .filter_map(|entry| rustix::process::Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
+        .collect()
+}
+
+fn until(what: &str, is_true: impl Fn() -> bool) {
+    let end = Instant::now() + HANG;
+    while !is_true() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Kills what patches, `KILLS` times, each time a little later.
+fn kill_again_and_again(target: &str, kills_all: bool) {
+    let folder = tempfile::Builder::new().prefix("kills-").tempdir().unwrap();
+    let (work, tmp) = (folder.path().join("work"), folder.path().join("tmp"));
+    std::fs::create_dir(&work).unwrap();
+    std::fs::create_dir(&tmp).unwrap();
+    let (a, b) = (work.join("a"), work.join("b"));
+    for path in [&a, &b] {
+        std::fs::write(path, content(0)).unwrap();
+    }
+    for round in 0..KILLS {
+        let before = std::fs::read(&a).unwrap()[..16].to_vec();
+        let mut broker = talaria(target, folder.path(), SCRIPT);
+        until("nothing was patched", || std::fs::read(&a).unwrap()[..16] != before);
+        std::thread::sleep(Duration::from_millis(u64::from(7 * round)));
+        if kills_all {
+            for process in processes(folder.path()) {
+                // One that has just ended is none to kill.
+                let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+            }
+        }
+        let _ = broker.kill();
+        broker.wait().unwrap();
+        until("processes are left", || processes(folder.path()).is_empty());
+        let (one, other) = (number_of(&a), number_of(&b));
+        assert!(one.abs_diff(other) <= 1, "{one} {other}");
+        // Not all or none, where a kill comes between: what follows starts from one state.
+        std::fs::copy(&a, &b).unwrap();
+    }
+    // The next patch removes what was left beside.
+    for entry in std::fs::read_dir(&work).unwrap().flatten() {
+        let file = File::options().write(true).open(entry.path()).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
+    }
+    let last = "from hermes_tools import patch\nprint(patch('b', 'tail', 'tail '))";
+    assert!(talaria(target, folder.path(), last).wait().unwrap().success());
+    let mut names: Vec<_> = std::fs::read_dir(&work)
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.file_name())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["a", "b"]);
+}
+
+#[test]
+fn a_broker_killed_while_it_patches_leaves_whole_files() {
+    kill_again_and_again("local", false);
+}
+
+#[test]
+fn a_target_killed_while_it_patches_leaves_whole_files() {
+    kill_again_and_again("exec:", true);
+}

@@ -1,0 +1,136 @@
+"""Changes of several files, all or none, as the worker makes them. The suite of tests of `patch` runs on it as well."""
+
+import os
+import time
+
+import pytest
+from target_side import load
+
+
+@pytest.fixture
+def changes():
+    return load("changes")
+
+
+def fetched(changes, path):
+    return changes.fetch(os.fsencode(path))
+
+
+def edit(changes, path, new, version=None):
+    _, place, _, content, found = fetched(changes, path)
+    return [b"edit", place, version or found, b"1", b"0 %d" % len(content), new]
+
+
+def create(path, like=b""):
+    return [b"create", os.fsencode(path), like, b"1", b"new"]
+
+
+def remove(changes, path):
+    return [b"remove", os.fsencode(path), fetched(changes, path)[4], b"0"]
+
+
+def files(folder, count):
+    paths = [folder / str(number) for number in range(count)]
+    for path in paths:
+        path.write_text("old " + path.name)
+    return paths
+
+
+def test_what_there_is(changes, tmp_path):
+    (path,) = files(tmp_path, 1)
+    (tmp_path / "link").symlink_to("0")
+    kind, place, behind, content, version = fetched(changes, tmp_path / "link")
+    assert (kind, place, content) == (b"link", os.fsencode(tmp_path / "link"), b"old 0")
+    assert (behind, version) == (fetched(changes, path)[2], fetched(changes, path)[4])
+    kind, _, behind, sentence, _ = fetched(changes, tmp_path / "none")
+    assert (kind, behind) == (b"missing", os.fsencode(tmp_path / "none")) and b"does not exist" in sentence
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        lambda path: path.write_text("xxxxx"),
+        lambda path: path.write_text("longer than before"),
+        lambda path: path.unlink(),
+        lambda path: (path.unlink(), path.mkdir()),
+    ],
+)
+@pytest.mark.parametrize("removes", [False, True])
+def test_what_has_changed_meanwhile_is_a_conflict_and_stays(changes, tmp_path, meanwhile, removes):
+    one, other = files(tmp_path, 2)
+    second = remove(changes, other) if removes else edit(changes, other, b"new")
+    fields = edit(changes, one, b"new") + second
+    meanwhile(other)
+    before = other.read_bytes() if other.is_file() else None
+    kind, sentence = changes.change(fields)
+    assert kind == b"conflict" and b"meanwhile" in sentence
+    assert one.read_text() == "old 0"
+    assert before is None or other.read_bytes() == before
+    assert len(os.listdir(tmp_path)) <= 2
+
+
+def test_when_one_fails_at_the_end_the_others_are_put_back(changes, tmp_path):
+    paths = files(tmp_path, 3)
+    paths[0].chmod(0o640)
+    twice = tmp_path / "zz" / "twice"
+    fields = edit(changes, paths[0], b"new") + remove(changes, paths[1]) + create(tmp_path / "made" / "there")
+    fields += create(twice) + create(twice) + edit(changes, paths[2], b"new")
+    assert changes.change(fields)[0] == b"conflict"
+    assert sorted(os.listdir(tmp_path)) == ["0", "1", "2"]
+    assert [path.read_text() for path in paths] == ["old 0", "old 1", "old 2"]
+    assert paths[0].stat().st_mode & 0o7777 == 0o640
+
+
+def test_where_no_links_can_be_made(changes, tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(1, "no links here")
+
+    monkeypatch.setattr(changes.os, "link", refuse)
+    paths = files(tmp_path, 2)
+    twice = edit(changes, paths[0], b"1") + remove(changes, paths[1]) + create(tmp_path / "made")
+    assert changes.change(twice) == [b"done"]
+    assert sorted(os.listdir(tmp_path)) == ["0", "made"] and paths[0].read_text() == "1"
+    broken = edit(changes, paths[0], b"2") + create(tmp_path / "z") + create(tmp_path / "z")
+    assert changes.change(broken)[0] == b"conflict"
+    assert sorted(os.listdir(tmp_path)) == ["0", "made"] and paths[0].read_text() == "1"
+
+
+def test_where_no_file_can_be_put_beside(changes, tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(13, "no new file here")
+
+    paths = files(tmp_path, 2)
+    both = edit(changes, paths[0], b"new") + edit(changes, paths[1], b"new")
+    monkeypatch.setattr(changes, "_create_aside", refuse)
+    monkeypatch.setattr(changes.os, "link", refuse)
+    assert changes.change(both) == [b"done"]
+    assert [path.read_text() for path in paths] == ["new", "new"]
+    broken = edit(changes, paths[0], b"x") + edit(changes, paths[1], b"y", b"another version")
+    assert changes.change(broken)[0] == b"conflict"
+    assert [path.read_text() for path in paths] == ["new", "new"]
+
+
+def test_what_was_left_is_removed_and_what_is_held_is_not(changes, tmp_path):
+    (path,) = files(tmp_path, 1)
+    held, fd = changes._create_aside(os.fsencode(tmp_path), 0o600)
+    for name in (".talaria-patch-left", ".talaria-patch-young", "other"):
+        (tmp_path / name).write_text("")
+    old = time.time() - 60
+    for name in (held, tmp_path / ".talaria-patch-left", tmp_path / "other"):
+        os.utime(name, (old, old))
+    assert changes.change(edit(changes, path, b"new")) == [b"done"]
+    assert sorted(os.listdir(tmp_path)) == sorted(
+        ["0", "other", ".talaria-patch-young", os.path.basename(os.fsdecode(held))]
+    )
+    os.close(fd)
+
+
+def test_many_splices(changes, tmp_path):
+    (path,) = files(tmp_path, 1)
+    path.write_bytes(b"0123456789" * 100)
+    _, place, _, _, version = fetched(changes, path)
+    fields = [b"edit", place, version, b"100"]
+    for number in range(100):
+        fields += [b"%d %d" % (10 * number, 10 * number + 9), b"x"]
+    assert changes.change(fields) == [b"done"]
+    assert path.read_bytes() == b"x9" * 100
