@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List
 
 KERNEL = ("surroundings", "cell_sources", "kernel")  # run in a process of their own
-WORKER = ("worker", "workspace", "text_file", "page", "whole_file")  # wanted only when a file is read or written
+WORKER = (
+    "worker",
+    "workspace",
+    "text_file",
+    "page",
+    "whole_file",
+    "search",
+    "search_globs",
+    "search_walk",
+    "search_lines",
+)  # wanted only when a file is read or written
 
 
 def read(size: int) -> bytes:

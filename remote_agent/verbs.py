@@ -50,7 +50,9 @@ class Verbs:
         self._worker.send(fields)
 
     def stop(self, number: bytes) -> None:
-        """Nobody waits for it any more. What it does to a file may still happen."""
+        """Nobody waits for it any more. What it does to a file may still happen; a search ends."""
+        if number in self._under_way and self._worker is not None:
+            self._worker.stop(number)
         self._answered([number, b"error", b"the file operation was stopped"])
 
     def _answered(self, fields: List[bytes]) -> None:
@@ -106,6 +108,11 @@ class _Worker:
     def send(self, fields: List[bytes]) -> None:
         """Hands a verb over."""
         self._outbox += wire.pack(b"V", *fields)
+        self._flush()
+
+    def stop(self, number: bytes) -> None:
+        """A verb's answer is not wanted any more."""
+        self._outbox += wire.pack(b"S", number)
         self._flush()
 
     def _flush(self) -> None:

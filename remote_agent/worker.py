@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import sys
 
 import wire
 
@@ -42,8 +43,15 @@ class Server:
                         _thread.start_new_thread(self.serve, (False,))
                     except RuntimeError:
                         pass  # out of threads: verbs wait until this one is done
+                if message is not None and message[0] == b"V" and message[1][1] == b"search":
+                    # Before any other thread can hear that it is to be stopped.
+                    __import__("search").begin(message[1][0])
             if message is None:
                 return
+            if message[0] == b"S":
+                if "search" in sys.modules:
+                    sys.modules["search"].stop(message[1][0])
+                continue
             number, verb, folder, home, *arguments = message[1]
             answer = wire.pack(b"v", number, *self._perform(verb, folder, home, arguments))
             with self._sending:

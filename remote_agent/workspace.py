@@ -63,6 +63,10 @@ def perform(verb: bytes, folder: bytes, home: bytes, arguments: List[bytes]) -> 
         import changes
 
         return changes.change(arguments)
+    if verb == b"search":
+        import search
+
+        return search.perform(folder, home, arguments)
     raise WorkspaceError("the target side of this session knows no file operation %s" % quoted(text(verb)))
 
 

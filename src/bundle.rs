@@ -68,6 +68,10 @@ const MODULES: &[Module] = modules![
     "page",
     "whole_file",
     "changes",
+    "search_globs",
+    "search_walk",
+    "search_lines",
+    "search",
 ];
 
 /// What a session needs beside them when its messages travel through a directory.

@@ -18,6 +18,7 @@ mod prepare;
 mod reach;
 mod remote_changes;
 mod remote_files;
+mod remote_search;
 mod report;
 mod run;
 mod slots;

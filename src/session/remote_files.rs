@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 use bytes::Bytes;
 
 use crate::kernel::Agent;
-use crate::tools::{Found, Page, ReadRequest, SearchRequest, Shell, WorkspaceError, Written};
+use crate::tools::{Page, ReadRequest, Shell, WorkspaceError, Written};
 
 /// Reads one page, as `read_page` of `remote_agent/workspace.py` gives it.
 pub(super) async fn read_page(agent: &Agent, shell: &Shell, request: ReadRequest) -> Result<Page, WorkspaceError> {
@@ -43,13 +43,7 @@ pub(super) async fn write(agent: &Agent, shell: &Shell, path: &str, content: &st
     })
 }
 
-/// Searches files, or for them.
-pub(super) async fn search(_agent: &Agent, _shell: &Shell, _request: SearchRequest) -> Result<Found, WorkspaceError> {
-    Err(WorkspaceError(
-        "search_files works on this machine only so far; use terminal() with grep -rn".to_owned(),
-    ))
-}
-
+/// Has a verb carried out: the fields of its result.
 pub(super) async fn perform(
     agent: &Agent,
     shell: &Shell,

@@ -115,7 +115,7 @@ impl Workspace for SessionWorkspace {
         if shell.place().is_here() {
             local_files(&shell).search(request).await
         } else {
-            super::remote_files::search(&agent, &shell, request).await
+            super::remote_search::search(&agent, &shell, request).await
         }
     }
 

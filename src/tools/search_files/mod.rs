@@ -1,5 +1,6 @@
 //! The `search_files` tool: lines by a regular expression, files by their names.
 
+mod fields;
 mod pattern;
 mod python;
 mod request;

@@ -17,10 +17,16 @@ const SIZE_LIMIT: usize = 100 << 20;
 const SHOWN: usize = 200;
 
 /// A pattern that both engines take.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Pattern {
     hir: Hir,
     matcher: RegexMatcher,
+}
+
+impl std::fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.hir)
+    }
 }
 
 impl Pattern {

@@ -1,0 +1,421 @@
+"""Searches of scripts on this target, as `search_files` has them; runs in a process of its own below the worker.
+
+The twin of ``src/tools/local_files/search.rs``: the same files, lines, order and sentences. Python's expressions can
+take time without end, and hold up every thread of their process: so each search is a fork, which ends when its time
+is up, when nobody waits for it any more, and with the worker.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import select
+import stat
+import time
+
+import processes
+import search_globs
+import search_lines
+import search_walk
+import text_file
+import wire
+import workspace
+from workspace import WorkspaceError
+
+TYPE_CHECKING = False  # see `processes`
+if TYPE_CHECKING:
+    import signal
+    from typing import Any, Dict, List, Tuple
+else:
+    import _signal as signal
+
+#: Seconds that a search may take, and one block of a file.
+LIMIT = 60.0
+BLOCK_LIMIT = 10.0
+#: Seconds more after which it is ended by force.
+LATE = 5.0
+
+# As in `src/tools/search_files/request.rs`.
+MOST_RESULTS = 1_000_000
+MOST_WARNINGS = 20
+PAGE_BYTES = 32 << 20
+RESULT_BYTES = 64
+
+_lock = _thread.allocate_lock()
+#: The searches under way: number of the verb → process, 0 before there is one, -1 when it is not wanted any more.
+_running: Dict[bytes, int] = {}
+#: Which thread does which.
+_numbers: Dict[int, bytes] = {}
+
+
+class TimeIsUp(Exception):
+    """Raised wherever the search is; what is searched at that moment."""
+
+
+def begin(number: bytes) -> None:
+    """This thread is about to search under a number."""
+    with _lock:
+        _running[number] = 0
+        _numbers[_thread.get_ident()] = number
+
+
+def stop(number: bytes) -> None:
+    """Nobody waits for that search any more."""
+    with _lock:
+        pid = _running.get(number)
+        if pid is not None:
+            _running[number] = -1
+            if pid > 0:
+                os.kill(pid, signal.SIGKILL)
+
+
+def perform(folder: bytes, home: bytes, arguments: List[bytes]) -> List[bytes]:
+    """One search with its arguments as they came; the fields of its result."""
+    with _lock:
+        number = _numbers.pop(_thread.get_ident(), b"")
+    try:
+        fields = _in_a_fork(number, folder, home, arguments)
+    except processes.NoProcess as error:
+        if number:
+            raise WorkspaceError("no process for the search could be started: %s; try it again" % error) from None
+        fields = _alone(folder, home, arguments)
+    finally:
+        with _lock:
+            _running.pop(number, None)
+    if fields[0] != b"ok":
+        raise WorkspaceError(fields[1].decode("utf-8", "replace"))
+    return fields[1:]
+
+
+def _in_a_fork(number: bytes, folder: bytes, home: bytes, arguments: List[bytes]) -> List[bytes]:
+    ours, theirs = os.pipe()
+    try:
+        with _lock:
+            if _running.get(number) == -1:
+                raise WorkspaceError("the search was stopped")
+            pid = processes.fork()
+            if pid and number:
+                _running[number] = pid
+        if pid == 0:
+            _child(theirs, folder, home, arguments)
+        os.close(theirs)
+        theirs = -1
+        try:
+            answer = _receive(ours)
+        finally:
+            with _lock:
+                _running.pop(number, None)
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    finally:
+        os.close(ours)
+        if theirs >= 0:
+            os.close(theirs)
+    for _, fields in wire.Reader().feed(answer):
+        return fields
+    return [b"error", _ended()]
+
+
+def _ended() -> bytes:
+    return (
+        b"the search did not come to an end on the target: it ran longer than %d s, or its process was killed; "
+        b"narrow it by path or file_glob, or write the pattern more simply" % LIMIT
+    )
+
+
+def _receive(fd: int) -> bytes:
+    """What the process answers; cut short where that takes too long."""
+    parts: List[bytes] = []
+    deadline = time.monotonic() + LIMIT + LATE
+    waiting = select.poll()
+    waiting.register(fd, select.POLLIN)
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0 or not waiting.poll(left * 1000):
+            return b""
+        data = os.read(fd, 1 << 18)
+        if not data:
+            return b"".join(parts)
+        parts.append(data)
+
+
+def _child(fd: int, folder: bytes, home: bytes, arguments: List[bytes]) -> None:
+    """Searches and answers, in a process that is for nothing else."""
+    try:
+        processes.close_all_but(0, 1, 2, fd)
+        view = memoryview(wire.pack(b"v", *_answer(folder, home, arguments)))
+        while view:
+            view = view[os.write(fd, view) :]
+    finally:
+        os._exit(0)
+
+
+def _alone(folder: bytes, home: bytes, arguments: List[bytes]) -> List[bytes]:
+    """The same where no process can be started and this one does nothing else."""
+    before = signal.getsignal(signal.SIGALRM)
+    try:
+        return _answer(folder, home, arguments)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _answer(folder: bytes, home: bytes, arguments: List[bytes]) -> List[bytes]:
+    clock = _Clock()
+    try:
+        clock.start()
+        return [b"ok", *_Search(folder, home, arguments, clock).run()]
+    except WorkspaceError as error:
+        sentence = str(error)
+    except TimeIsUp:
+        sentence = clock.complaint()
+    except MemoryError:
+        sentence = "there is not enough memory for this search on the target; narrow it by path or file_glob"
+    except Exception as error:
+        sentence = "the search failed (%s: %s); search in Python instead" % (type(error).__name__, error)
+    return [b"error", sentence.encode("utf-8", "backslashreplace")]
+
+
+class _Clock:
+    """Ends a search whose time is up: signals are looked at within an expression too."""
+
+    def __init__(self) -> None:
+        now = time.monotonic()
+        self._end = now + LIMIT
+        self._end_of_block = self._end
+        #: What is searched.
+        self.place = ""
+
+    def start(self) -> None:
+        """Begins to look at the time."""
+        signal.signal(signal.SIGALRM, self._look)
+        signal.setitimer(signal.ITIMER_REAL, 0.25, 0.25)
+
+    def block(self) -> None:
+        """The next block of a file is begun."""
+        self._end_of_block = time.monotonic() + BLOCK_LIMIT
+
+    def _look(self, *_: Any) -> None:
+        now = time.monotonic()
+        if now > self._end or now > self._end_of_block:
+            raise TimeIsUp
+
+    def complaint(self) -> str:
+        """What to do about it."""
+        if time.monotonic() <= self._end:
+            return (
+                "searching %s took longer than %d s and was stopped: Python searches on this target, and may try "
+                "repetitions within repetitions, as in (a+)+b, without end; write the pattern more simply, or leave "
+                "the file out with file_glob" % (self.place, BLOCK_LIMIT)
+            )
+        return (
+            "the search took longer than %d s on the target and was stopped (at %s); narrow it by path or file_glob"
+            % (LIMIT, self.place or "its beginning")
+        )
+
+
+class _Search:
+    def __init__(self, folder: bytes, home: bytes, arguments: List[bytes], clock: _Clock) -> None:
+        given, self._told, wanted, unicode, self._literal, context, offset, limit, *globs = arguments
+        self._clock = clock
+        self._wanted, self._unicode = wanted.decode(), unicode.decode()
+        self._context, self._offset, self._limit = int(context), int(offset), int(limit)
+        self._need = min(self._offset + self._limit, MOST_RESULTS)
+        path = workspace.resolve(folder, home, given)
+        self._find(path)
+        self._globs = search_globs.overrides(globs)
+        self._prefix = _prefix(folder, path, given, self._is_folder)
+        self._total = self._searched = self._binary = 0
+        self._entries: List[bytes] = []
+        self._shown = 0
+        self._room = PAGE_BYTES
+        self._is_full = False
+        self._warnings: List[str] = []
+
+    def _find(self, path: bytes) -> None:
+        """Finds the place, or says why it cannot be searched."""
+        try:
+            mode = os.stat(path).st_mode
+            self._root = os.path.realpath(path)
+            self._is_folder = stat.S_ISDIR(mode)
+            if self._is_folder:
+                os.scandir(self._root).close()
+        except OSError as error:
+            raise workspace.failed("search", path, error) from None
+        if not self._is_folder and not stat.S_ISREG(mode):
+            fifo, sock = stat.S_ISFIFO(mode), stat.S_ISSOCK(mode)
+            what = "a named pipe" if fifo else "a socket" if sock else "a device"
+            raise WorkspaceError(
+                "%s is %s, neither file nor folder; read it with terminal() and a timeout"
+                % (workspace.text(path), what)
+            )
+
+    def run(self) -> List[bytes]:
+        """The fields of the result."""
+        if self._told == b"names":
+            of = self._names()
+        elif self._is_folder:
+            of = self._below()
+        else:
+            of = self._one()
+        more = self._is_full or (self._shown > 0 and self._offset + self._shown < of)
+        passed_over = misfit = b""
+        if self._is_folder and not self._searched + self._binary:
+            passed_over, misfit = search_walk.examples(self._root, self._globs)
+        warnings = sorted(set(self._warnings))
+        told = [warning.encode("utf-8", "backslashreplace") for warning in warnings[:MOST_WARNINGS]]
+        numbers = (self._total, more, self._searched, self._binary, len(warnings) - len(told), len(told), self._shown)
+        return [
+            b" ".join(b"%d" % number for number in numbers),
+            self._path(passed_over) if passed_over else b"",
+            self._path(misfit) if misfit else b"",
+            *told,
+            *self._entries,
+        ]
+
+    def _path(self, below: bytes) -> bytes:
+        return self._prefix + below.decode("utf-8", "replace").encode()
+
+    def _walk(self) -> search_walk.Walk:
+        return search_walk.Walk(self._root, self._globs, True, self._warn)
+
+    def _warn(self, below: bytes, error: OSError) -> None:
+        # What has gone since its folder was read is not there.
+        if not isinstance(error, FileNotFoundError):
+            self._warnings.append(str(workspace.failed("search", self._path(below), error)))
+
+    def _put(self, size: int, fields: List[bytes]) -> None:
+        """Puts a result on the page, if it still fits."""
+        if self._is_full or self._shown >= self._limit or (size > self._room and self._shown):
+            self._is_full = True
+            return
+        self._room -= size
+        self._shown += 1
+        self._entries += fields
+
+    def _lines(self) -> search_lines.Lines:
+        context = self._context if self._told == b"lines" else 0
+        return search_lines.Lines(self._wanted, self._unicode, self._literal, context, self._clock.block)
+
+    def _one(self) -> int:
+        self._clock.place = workspace.text(self._root)
+        try:
+            found = self._lines().search(self._root, self._need if self._told == b"lines" else 0)
+        except OSError as error:
+            raise workspace.failed("search", self._root, error) from None
+        except search_lines.LineTooLong:
+            raise _too_long(self._root) from None
+        if found.is_binary:
+            raise _binary(self._root)
+        self._searched = 1
+        self._take(self._prefix, found, 0)
+        return self._total if self._told == b"lines" else int(found.count > 0)
+
+    def _below(self) -> int:
+        lines = self._lines()
+        files = results = 0
+        for below, entry in self._walk().files():
+            path = self._path(below)
+            self._clock.place = path.decode()
+            wanted = max(self._need - results, 0) if self._told == b"lines" else 0
+            try:
+                found = lines.search(entry.path, wanted)
+            except OSError as error:
+                self._warn(below, error)
+                continue
+            except search_lines.LineTooLong:
+                self._warnings.append(str(_too_long(path)))
+                continue
+            self._searched += 1
+            self._binary += found.is_binary
+            if found.count:
+                self._take(path, found, results)
+                results += min(found.count, wanted) if self._told == b"lines" else 1
+                files += 1
+        return self._total if self._told == b"lines" else files
+
+    def _take(self, path: bytes, found: search_lines.FileLines, before: int) -> None:
+        """Takes what was found in a file, which is not the first: so many results were before."""
+        if not found.count:
+            return
+        self._total += 1 if self._told == b"files" else found.count
+        if self._told != b"lines":
+            if before >= self._offset and before < self._need:
+                self._put(len(path) + RESULT_BYTES, [path, b"%d" % found.count])
+            return
+        for place, (number, content, matches) in enumerate(found.lines):
+            if not matches:
+                continue
+            before += 1
+            if before <= self._offset or self._is_full:
+                continue
+            around = _near(found.lines, place, -1, self._context), _near(found.lines, place, 1, self._context)
+            size = sum(len(line) + 4 for lines in around for line in lines)
+            counts = [b"%d %d %d" % (number, len(around[0]), len(around[1]))]
+            size += len(path) + len(content) + RESULT_BYTES
+            self._put(size, [path, *counts, content, *around[0][::-1], *around[1]])
+
+    def _names(self) -> int:
+        if not self._is_folder:
+            raise WorkspaceError(
+                "%s is a file, and names are searched below a folder; give the folder as path"
+                % workspace.text(self._root)
+            )
+        wanted = search_globs.overrides([self._wanted.encode()])
+        found: List[Tuple[int, List[bytes], bytes]] = []
+        for below, entry in self._walk().files():
+            self._searched += 1
+            if not search_globs.is_out(wanted, below, entry.name, False):
+                try:
+                    changed = entry.stat(follow_symlinks=False).st_mtime_ns
+                except OSError:
+                    changed = 0
+                found.append((-changed, below.split(b"/"), below))
+        found.sort()
+        self._total = len(found)
+        for _, _, below in found[self._offset : self._need]:
+            path = self._path(below)
+            self._put(len(path) + RESULT_BYTES, [path])
+        return self._total
+
+
+def _near(lines: List[Tuple[int, bytes, bool]], place: int, step: int, context: int) -> List[bytes]:
+    """Texts of lines before or after one, the nearest first."""
+    found = []
+    at = place + step
+    while 0 <= at < len(lines) and abs(lines[at][0] - lines[place][0]) <= context:
+        found.append(lines[at][1])
+        at += step
+    return found
+
+
+def _too_long(path: bytes) -> WorkspaceError:
+    return WorkspaceError(
+        "cannot search %s: it holds a line of more than %d MiB"
+        % (workspace.text(path), search_lines.LONGEST_LINE >> 20)
+    )
+
+
+def _binary(path: bytes) -> WorkspaceError:
+    """Says that a file is no text, which is known already."""
+    size, sample = 0, b""
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            sample = file.read(text_file.SAMPLE)
+    except OSError:
+        pass  # without a sample it is binary data all the same
+    return text_file._binary(path, text_file.binary_kind(sample) or "binary data", size)
+
+
+def _prefix(folder: bytes, path: bytes, given: bytes, is_folder: bool) -> bytes:
+    """What stands before the paths of results: they start at the working directory where that is above, else as
+    given."""
+    parts = [part for part in path.split(b"/") if part not in (b"", b".")]
+    above = [part for part in folder.split(b"/") if part not in (b"", b".")]
+    prefix = given
+    if parts[: len(above)] == above and b".." not in parts:
+        prefix = b"/".join(parts[len(above) :])
+    if is_folder and prefix and not prefix.endswith(b"/"):
+        prefix += b"/"
+    return prefix.decode("utf-8", "replace").encode()

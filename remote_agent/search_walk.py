@@ -1,0 +1,227 @@
+"""Which files a search looks at: those that ripgrep would; of the worker.
+
+The twin of ``src/tools/local_files/search/place.rs`` and of what its libraries do.
+"""
+
+from __future__ import annotations
+
+import os
+
+import search_globs
+from search_globs import LEFT_OUT, NOTHING, Rules
+
+TYPE_CHECKING = False  # see `processes`
+if TYPE_CHECKING:
+    from typing import Callable, Iterator, List, Optional, Set, Tuple
+
+    Entry = os.DirEntry[bytes]
+
+#: Entries that are looked at for an example, where nothing was found to search.
+EXAMPLE_SEARCH = 10_000
+#: Names of ignore files, the strongest first.
+RULES = (b".rgignore", b".ignore", b".gitignore")
+_OF_GIT = (2, 3)
+
+
+class Level:
+    """A folder above what is looked at, and the rules that stand in it."""
+
+    def __init__(self, folder: bytes, above: Optional[Level]) -> None:
+        self.above = above
+        #: How much of a path below it is its own.
+        self.length = len(folder) + (folder != b"/")
+        #: Of `RULES`, and of the repository's `info/exclude`.
+        self.rules: List[Optional[Rules]] = [None] * 4
+        self.has_git = False
+
+    def matters(self) -> bool:
+        """Whether it changes anything."""
+        return self.has_git or any(self.rules)
+
+
+class Walk:
+    """A way through the files below a folder, in the order of their paths."""
+
+    def __init__(
+        self, root: bytes, globs: Optional[Rules], heeds: bool, failed: Callable[[bytes, OSError], None]
+    ) -> None:
+        self.root = root
+        self._globs = globs
+        self._heeds = heeds
+        self._failed = failed
+        self._length = len(root) + (root != b"/")
+        self._own = (b"/proc/%d" % os.getpid(), b"/proc/%d" % os.getppid())
+        self._needs_git = _is_in_repository(root)
+        #: Entries that were come by.
+        self.seen = 1
+        #: Leaves out further entries: path, whether it is a folder.
+        self.leaves_out: Callable[[bytes, bytes, bool], bool] = lambda path, name, is_folder: False
+
+    def files(self) -> Iterator[Tuple[bytes, Entry]]:
+        """All files: the path below the root, and the entry."""
+        level = self._levels_above() if self._heeds else None
+        open_folders = [self._entries(self.root, level)]
+        while open_folders:
+            for entry, level in open_folders[-1]:
+                if entry.is_dir(follow_symlinks=False):
+                    open_folders.append(self._entries(entry.path, level))
+                    break
+                yield entry.path[self._length :], entry
+            else:
+                open_folders.pop()
+
+    def _entries(self, folder: bytes, above: Optional[Level]) -> Iterator[Tuple[Entry, Optional[Level]]]:
+        """Folders and files in a folder that are to be looked at, with the rules that hold below them."""
+        try:
+            with os.scandir(folder) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except OSError as error:
+            self._failed(folder[self._length :], error)
+            return
+        level = above
+        if self._heeds:
+            level = self._level(folder, {entry.name for entry in entries}, above)
+        for entry in entries:
+            try:
+                is_folder = entry.is_dir(follow_symlinks=False)
+                if not is_folder and not entry.is_file(follow_symlinks=False):
+                    continue
+            except OSError:
+                continue
+            if self._heeds and _is_left_out(level, entry, is_folder):
+                continue
+            if is_folder and entry.path in self._own:
+                continue
+            path = entry.path[self._length :]
+            if self._globs is not None and search_globs.is_out(self._globs, path, entry.name, is_folder):
+                continue
+            if self.leaves_out(path, entry.name, is_folder):
+                continue
+            self.seen += 1
+            yield entry, level
+
+    def _levels_above(self) -> Optional[Level]:
+        folders = []
+        folder = self.root
+        while folder != b"/":
+            folder = os.path.dirname(folder)
+            folders.append(folder)
+        level = None
+        for folder in reversed(folders):
+            level = self._level(folder, None, level)
+        return level
+
+    def _level(self, folder: bytes, names: Optional[Set[bytes]], above: Optional[Level]) -> Optional[Level]:
+        level = Level(folder, above)
+        for kind, name in enumerate(RULES):
+            if names is None or name in names:
+                level.rules[kind] = _read(os.path.join(folder, name))
+        if names is None or b".git" in names:
+            git = os.path.join(folder, b".git")
+            if os.path.exists(git):
+                level.has_git = self._needs_git
+                level.rules[3] = _read_exclude(git)
+        if self._needs_git and (names is None or b".jj" in names):
+            level.has_git = level.has_git or os.path.exists(os.path.join(folder, b".jj"))
+        return level if level.matters() else above
+
+
+def _is_left_out(level: Optional[Level], entry: Entry, is_folder: bool) -> bool:
+    """Whether rules leave an entry out, or it is hidden and they do not want it."""
+    name, path = entry.name, entry.path
+    said = [NOTHING] * 4
+    saw_git = False
+    while level is not None:
+        for kind, rules in enumerate(level.rules):
+            if rules and said[kind] == NOTHING and not (saw_git and kind in _OF_GIT):
+                said[kind] = rules.says(path[level.length :], name, is_folder)
+        saw_git = saw_git or level.has_git
+        level = level.above
+    for word in said:
+        if word != NOTHING:
+            return word == LEFT_OUT
+    return name.startswith(b".")
+
+
+def _read(path: bytes) -> Optional[Rules]:
+    """The rules of an ignore file; None without any."""
+    data = _content(path)
+    return (search_globs.read_rules(data) or None) if data else None
+
+
+def _content(path: bytes) -> bytes:
+    """What a file holds; nothing of what cannot be read or has nothing to give now."""
+    parts = []
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        while True:
+            data = os.read(fd, 1 << 20)
+            if not data:
+                break
+            parts.append(data)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+    return b"".join(parts)
+
+
+def _read_exclude(git: bytes) -> Optional[Rules]:
+    """The repository's own rules; of a work tree, those of its repository."""
+    if not os.path.isfile(git):
+        return _read(os.path.join(git, b"info/exclude"))
+    real = _first_line(git)
+    if not real.startswith(b"gitdir: "):
+        return None
+    real = real[len(b"gitdir: ") :]
+    common = _first_line(os.path.join(real, b"commondir"))
+    if not common:
+        return None
+    if common.startswith(b"."):
+        common = os.path.join(real, common)
+    return _read(os.path.join(common, b"info/exclude"))
+
+
+def _first_line(path: bytes) -> bytes:
+    line, end, _ = _content(path).partition(b"\n")
+    return line[:-1] if end and line.endswith(b"\r") else line
+
+
+def _is_in_repository(root: bytes) -> bool:
+    """Whether rules of git hold there only within a repository: outside of any, they hold without one."""
+    folder = root
+    while True:
+        if any(os.path.exists(os.path.join(folder, name)) for name in (b".git", b".jj")):
+            return True
+        if folder == b"/":
+            return False
+        folder = os.path.dirname(folder)
+
+
+def examples(root: bytes, globs: Rules) -> Tuple[bytes, bytes]:
+    """A file that would be looked at if it were not hidden or ignored, and one that would be if it also had
+    another name; empty where there is none."""
+
+    def ignore(path: bytes, error: OSError) -> None:
+        pass
+
+    about_rules = (b".git", *RULES)
+    walk = Walk(root, globs, False, ignore)
+    walk.leaves_out = lambda path, name, is_folder: name in about_rules
+    for path, _ in walk.files():
+        if walk.seen > EXAMPLE_SEARCH:
+            break
+        return path, b""
+    walk = Walk(root, None, True, ignore)
+    walk.leaves_out = lambda path, name, is_folder: (
+        name in about_rules or (is_folder and search_globs.is_out(globs, path, name, True))
+    )
+    for path, entry in walk.files():
+        if walk.seen > EXAMPLE_SEARCH:
+            break
+        if search_globs.is_out(globs, path, entry.name, False):
+            return b"", path
+    return b"", b""
