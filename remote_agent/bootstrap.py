@@ -26,6 +26,7 @@ WORKER = (
     "text_file",
     "page",
     "whole_file",
+    "changes",
     "search",
     "search_globs",
     "search_walk",

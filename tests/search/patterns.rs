@@ -171,7 +171,7 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
 #[test]
 fn any_pattern_finds_the_same_lines_in_any_text() {
     let rig = runtime().block_on(Rig::new());
-    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(400));
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(200));
     let texts = prop::collection::vec(text(), 1..5);
     let result = runner.run(&(pattern(), texts, 0_u64..3), |(pattern, texts, context)| {
         if Pattern::parse(&pattern).is_err() {

@@ -215,7 +215,7 @@ fn make(rig: &Rig, tree: &Tree) {
 #[test]
 fn any_tree_is_searched_the_same() {
     let rig = runtime().block_on(Rig::new());
-    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(300));
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(150));
     let globs = prop::collection::vec(rule(), 0..3);
     let result = runner.run(&(tree(), globs), |(tree, globs)| {
         make(&rig, &tree);
