@@ -254,16 +254,20 @@ class Directory:
         kind, pid = _locked(self._lock, byte, 1)
         return 0 if kind == fcntl.F_UNLCK else pid
 
-    def wake_others(self, surely: bool = False) -> None:
-        """Wakes the other processes of the session, should a script have stopped them.
+    def wake_others(self) -> None:
+        """Wakes the other processes of the session, should a script have stopped them, or be about to.
 
-        ``surely``: also one that does not stand still yet. To do that at each look would disturb them for nothing.
+        To one that runs SIGCONT means nothing, so none is looked at first: that costs more.
         """
         holders = [self.holder(byte) for byte in (SUPERVISOR, GUARD, RELAY)]
-        wanted = [pid for pid in holders if pid > 0 and (surely or processes.is_stopped(pid))]
-        processes.signal_all(wanted, signal.SIGCONT)
+        processes.signal_all([pid for pid in holders if pid > 0], signal.SIGCONT)
 
     # --- bells -------------------------------------------------------------------------
+
+    @staticmethod
+    def is_bell_gone(bell: int) -> bool:
+        """Whether a bell that is listened at was removed: nobody finds it any more."""
+        return os.fstat(bell).st_nlink == 0
 
     def listen(self, name: bytes) -> int:
         """Makes a bell if it is not there, and opens it to be rung."""

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
         def send(self, message: bytes, droppable: bool) -> bool:
             """Takes an event. False: it was one that may be dropped, and there is no room for it."""
 
-        def settle(self) -> None:
-            """Called before each wait."""
+        def settle(self, is_busy: bool) -> None:
+            """Called before each wait; busy: something of the broker's is under way."""
 
         def expired(self) -> None:
             """The deadline has come."""

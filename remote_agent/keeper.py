@@ -118,6 +118,7 @@ class LeaseWatch(Watch):
         self.why = b""
         self._folder = folder
         self._lease = lease
+        self._lease.calm = True  # the supervisor knows when more is needed
         self._alarm = Alarm()
         self._made, self._bases = made, bases
         #: The first relay, should it be our child, and the stream that it carries.

@@ -12,8 +12,8 @@ TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
     from typing import List
 
-#: Seconds between two looks at the counter.
-LOOK = 4.0
+#: Seconds between two looks at the counter, and where it is calm.
+LOOK, CALM_LOOK = 4.0, 12.0
 #: The same while nobody has given a sign yet.
 FIRST_LOOK = 0.25
 #: Seconds beyond a look that is due after which the kernel wakes who should have looked.
@@ -39,7 +39,10 @@ class Lease:
     def __init__(self, first: float, whole: float) -> None:
         #: Why it is over.
         self.why = b""
+        #: Nothing is under way that could do harm, or the other of us looks more often meanwhile.
+        self.calm = False
         self._interval = max(0.02, min(LOOK, first / 8, whole / 8))
+        self._calm_interval = max(0.02, min(CALM_LOOK, whole / 8))
         self._whole = whole
         self._left = min(first, whole)
         self._counter = 0
@@ -55,7 +58,9 @@ class Lease:
     @property
     def interval(self) -> float:
         """Seconds until the next look."""
-        return self._interval if self._counter else min(self._interval, FIRST_LOOK)
+        if not self.has_begun:
+            return min(self._interval, FIRST_LOOK)
+        return self._calm_interval if self.calm else self._interval
 
     def is_over(self, folder: directory.Directory) -> bool:
         """One look."""

@@ -42,7 +42,7 @@ class Pipe:
             self._flush()
         return True
 
-    def settle(self) -> None:
+    def settle(self, is_busy: bool) -> None:
         """Events have left already."""
 
     def expired(self) -> None:

@@ -206,15 +206,6 @@ def signal_all(pids: Sequence[int], number: int) -> None:
             pass
 
 
-def is_stopped(pid: int) -> bool:
-    """Whether a process is known to stand still."""
-    try:
-        with open("/proc/%d/stat" % pid, "rb", buffering=0) as file:
-            return file.read(512).rpartition(b") ")[2][:1] == b"T"
-    except OSError:
-        return not os.path.exists("/proc/self/stat")  # where there is no telling it may be
-
-
 def reap(wake: Sequence[int] = ()) -> List[Tuple[int, int]]:
     """Collects every child that has ended: (pid, wait status). Those of ``wake`` that were stopped go on."""
     ended: List[Tuple[int, int]] = []

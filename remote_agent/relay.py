@@ -80,7 +80,7 @@ def _serve(path: bytes, owner: bytes, link: int, window: int, survey: Optional[S
         sys.excepthook(*sys.exc_info())
     finally:
         if folder is not None:
-            folder.wake_others(surely=True)  # nobody else does from now on
+            folder.wake_others()  # nobody else does from now on
         os._exit(status)
 
 
@@ -99,7 +99,7 @@ def _see_off(folder: directory.Directory) -> None:
     while not fence.is_orphaned(folder):
         if time.monotonic() > deadline:
             return
-        folder.wake_others(surely=True)
+        folder.wake_others()
         time.sleep(0.005)
     if os.path.lexists(folder.path):
         fence.sweep(folder.path)  # the last of them was killed before it had removed all
@@ -157,6 +157,7 @@ class Relay:
         self._unclaimed: List[bytes] = []  # answers whose requests went with the directory
         self._claimed_by = 0.0
         self._acked = 0
+        self._sent = 0  # the number of the last command that the broker ever sent
         self._stored: Dict[int, bytes] = {}  # commands that were not taken when we looked last
         self._blobs = Blobs(folder)
         self._ring = False
@@ -294,6 +295,7 @@ class Relay:
         calls = {name.encode("ascii"): int(count) for name, count in have["calls"].items()}
         self._requests = Requests(self._folder, calls)
         self._log = Log(LogReader(self._folder, int(have["log"])))
+        self._sent = int(have["sent"])
         self._look()
 
     def _command(self, key: bytes, payload: bytes, offset: int, final: bool) -> None:
@@ -304,9 +306,8 @@ class Relay:
 
     def _store(self, key: bytes, message: bytes, blob: bytes) -> None:
         number = int(key)
-        taken = self._folder.number(b"taken")
-        for settled in [known for known in self._stored if known <= taken]:
-            del self._stored[settled]
+        taken = self._forget_taken()
+        self._sent = max(self._sent, number)
         if number > taken and number not in self._stored:
             try:
                 self._persist(lambda: self._put_command(number, message, blob))
@@ -316,6 +317,14 @@ class Relay:
             self._stored[number] = b"" if blob else message
             self._ring = True
         self._box.say_soon(frames.pack(b"c", key))
+
+    def _forget_taken(self) -> int:
+        """Forgets the commands that were taken; the number of the last of them."""
+        # A script may have written anything: what never came cannot have been taken.
+        taken = min(self._folder.number(b"taken"), self._sent)
+        for settled in [known for known in self._stored if known <= taken]:
+            del self._stored[settled]
+        return taken
 
     def _put_command(self, number: int, message: bytes, blob: bytes) -> None:
         path, large = self._folder.at(b"in/%d" % number), self._folder.at(b"disk/in_%d" % number)
@@ -387,6 +396,8 @@ class Relay:
         self._folder.set_number(b"lease", offset)
         self._folder.wake_others()
         self._bury_the_dead()
+        if self._folder.is_bell_gone(self._bell):
+            self._look()
         self._box.say(frames.pack(b"l", b"", b"", offset))
 
     def _end_of_look(self, key: bytes, payload: bytes, offset: int, final: bool) -> None:
@@ -409,7 +420,7 @@ class Relay:
 
     def _ring_all(self) -> None:
         """The relay before us may have died between a rename and its ring."""
-        self._folder.wake_others(surely=True)
+        self._folder.wake_others()
         self._folder.ring(b"bell.s")
         for name in directory.names(self._folder.at(b"rpc")):
             if name.startswith(b"bell_"):
@@ -448,6 +459,8 @@ class Relay:
         """Looks at everything."""
         if self._folder.is_gone():
             self._await_directory()
+        elif self._folder.is_bell_gone(self._bell):
+            self._listen()
         try:
             fence.raise_if_ended(self._folder)
         except fence.Ended as ended:
@@ -464,6 +477,7 @@ class Relay:
             for call in self._unclaimed:
                 self._box.say_soon(frames.pack(b"q", call))
             self._unclaimed.clear()
+        self._forget_taken()
         awaited = self._unclaimed or self._requests.open_calls() or self._stored
         behind = self._log is not None and self._log.reader.at > self._acked
         self._due = time.monotonic() + (SECOND_LOOK if awaited or behind else IDLE_LOOK)

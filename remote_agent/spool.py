@@ -64,8 +64,12 @@ class Spool:
         self._said = self._said or taken
         return taken
 
-    def settle(self) -> None:
+    def settle(self, is_busy: bool) -> None:
         """Tells the relay of new events, and sees how far the broker is behind."""
+        if is_busy == self._lease.calm:
+            self._lease.calm = not is_busy
+            if is_busy:  # what runs may do harm: from now on it is looked at more often
+                self._plan()
         if self._said:
             self._said = False
             if self._folder.is_gone() and not self._make_again():
@@ -92,9 +96,10 @@ class Spool:
 
     def expired(self) -> None:
         """Looks at the lease, and at what nobody may have rung for."""
-        self.deadline = time.monotonic() + self._lease.interval
-        self._alarm.put_off(self._lease.interval + lease.STOPPED)
+        self._plan()
         self._folder.wake_others()
+        if self._folder.number(b"taken") != self._taken:
+            self._folder.set_number(b"taken", self._taken)  # a script wrote into it
         if self._lease.is_over(self._folder) and lease.seize(self._folder, self._lease):
             self._abandon(self._lease.why)
         if self._code is None:
@@ -113,8 +118,15 @@ class Spool:
         self._folder.hold_disk()
         self._look()
 
+    def _plan(self) -> None:
+        """Says when the next look is due, and sees to it that there is one."""
+        self.deadline = time.monotonic() + self._lease.interval
+        self._alarm.put_off(self._lease.interval + lease.STOPPED)
+
     def _is_whole(self) -> bool:
         parts = (b"in", b"out", b"rpc", b"disk")
+        if self._folder.is_bell_gone(self._bell):
+            return False
         return not self._folder.is_gone() and all(os.path.isdir(self._folder.at(name)) for name in parts)
 
     def kernel_gone(self) -> None:

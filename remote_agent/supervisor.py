@@ -59,13 +59,17 @@ class Supervisor:
         self._wake_on_child()
         processes.become_subreaper()
         while not (self._closing and self._kernel is None):
-            self._conduit.settle()
+            self._conduit.settle(self._is_busy())
             self._loop.turn(self._next_deadline())
             self._judge()
             processes.reap(wake=[tree.pid for tree in self._trees()])
-        self._conduit.settle()
+        self._conduit.settle(False)
         self._clear(b"")
         return 0
+
+    def _is_busy(self) -> bool:
+        has_cell = self._kernel is not None and self._kernel.cell is not None
+        return has_cell or bool(self._jobs) or self._verbs.are_under_way
 
     def _wake_on_child(self) -> None:
         wake = processes.wake_on_child()

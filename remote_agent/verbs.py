@@ -32,6 +32,11 @@ class Verbs:
         self._worker: Optional[_Worker] = None
         self._ending: List[_Worker] = []
 
+    @property
+    def are_under_way(self) -> bool:
+        """Whether an answer is owed."""
+        return bool(self._under_way)
+
     def trees(self) -> List[processes.Tree]:
         """Workers, also those that are on their way out."""
         workers = [*self._ending, self._worker] if self._worker is not None else self._ending

@@ -181,6 +181,11 @@ impl Commands {
         }
     }
 
+    /// Number of the last command that was ever sent; 0 before the first.
+    pub(super) fn last(&self) -> u64 {
+        self.last
+    }
+
     pub(super) fn add(&mut self, command: &LinkCommand, uploads: &mut Uploads) {
         let body = command.encode();
         let lane = Lane::of(command);
@@ -282,7 +287,8 @@ impl Commands {
 
     /// What a new relay found: the rest has to be sent again.
     pub(super) fn found(&mut self, taken: u64, stored: &BTreeSet<u64>, uploads: &mut Uploads) {
-        self.taken(taken, uploads);
+        // A script may have written anything there: what was never sent cannot have been taken.
+        self.taken(taken.min(self.last), uploads);
         for (number, command) in &mut self.sent {
             command.stored = stored.contains(number);
             if command.stored {

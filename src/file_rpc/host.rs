@@ -311,6 +311,7 @@ impl Host {
         if std::mem::take(&mut self.resume_due) {
             let resume = Resume {
                 log: self.log.received(),
+                sent: self.commands.last(),
                 calls: self.calls.have(),
             };
             for frame in cut(kind::RESUME, &resume.text()) {

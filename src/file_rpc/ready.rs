@@ -94,6 +94,8 @@ pub(super) struct Ready {
 #[derive(Debug, Serialize)]
 pub(super) struct Resume {
     pub(super) log: u64,
+    /// The number of the last command that was ever sent.
+    pub(super) sent: u64,
     pub(super) calls: BTreeMap<String, u64>,
 }
 

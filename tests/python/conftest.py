@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from directory_host import Host
 from stub_rig import PYTHONS, Broker, DirectoryWay, Rig, SocketWay
 
 
@@ -31,3 +34,22 @@ def rigs(*ways: Any) -> Any:
 rig = rigs(SocketWay, DirectoryWay)
 socket_rig = rigs(SocketWay)
 directory_rig = rigs(DirectoryWay)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Callable[..., Host]]:
+    """Makes sessions behind a directory, and leaves nothing of them."""
+    made: list[Host] = []
+
+    def make(patches: Sequence[tuple[str, bytes, bytes]] = (), **options: Any) -> Host:
+        options.setdefault("base", tmp_path)
+        made.append(Host(**options))
+        made[-1].patches = patches
+        return made[-1].start()
+
+    yield make
+    for one in made:
+        one.close()
+    for one in made:
+        for pid in one.processes():
+            os.kill(pid, signal.SIGKILL)

@@ -276,7 +276,8 @@ class Host:
         self.partial.clear()
 
     def resume(self):
-        self.link.send(b"H", payload=json.dumps({"log": self.log, "calls": {}}, separators=(",", ":")).encode())
+        have = {"log": self.log, "sent": self.commands, "calls": {}}
+        self.link.send(b"H", payload=json.dumps(have, separators=(",", ":")).encode())
         for number, message in sorted(self.unstored.items()):
             self._send_command(number, message)
         for call, answer in self.answers.items():
@@ -487,3 +488,14 @@ def wait_until(condition, limit=20.0):
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def busy(session):
+    """Has a cell under way that leaves a process outside of every session and group."""
+    session.ready_kernel()
+    session.spool = session.disk()
+    source = "import subprocess\nsubprocess.Popen(['setsid', 'sleep', '600'])\nprint('begun')\n"
+    session.run(1, source)
+    session.cell(2, "import time\nprint('under way')\nwhile True: time.sleep(0.1)")
+    session.pump(lambda: b"under way" in session.output.get(2, b""))
+    return session

@@ -9,41 +9,13 @@ import sys
 import time
 
 import pytest
-from directory_host import CALLS, Host, find, holder, wait_until
+from directory_host import Host, busy, find, holder, wait_until
 from target_side import load
-
-
-@pytest.fixture
-def host(tmp_path):
-    made = []
-
-    def make(**options):
-        options.setdefault("base", tmp_path)
-        made.append(Host(**options))
-        return made[-1].start()
-
-    yield make
-    for one in made:
-        one.close()
-    for one in made:
-        for pid in one.processes():
-            os.kill(pid, signal.SIGKILL)
 
 
 def nothing_is_left(session):
     wait_until(lambda: not session.processes())
     wait_until(lambda: not os.path.exists(session.folder) and not os.path.exists(session.spool))
-
-
-def busy(session):
-    """Has a cell under way that leaves a process outside of every session and group."""
-    session.ready_kernel()
-    session.spool = session.disk()
-    source = "import subprocess\nsubprocess.Popen(['setsid', 'sleep', '600'])\nprint('begun')\n"
-    session.run(1, source)
-    session.cell(2, "import time\nprint('under way')\nwhile True: time.sleep(0.1)")
-    session.pump(lambda: b"under way" in session.output.get(2, b""))
-    return session
 
 
 # --- the start -------------------------------------------------------------------------
@@ -403,94 +375,6 @@ def test_nothing_runs_once_the_end_was_said(host, tmp_path):
     time.sleep(0.3)
     assert ticks.stat().st_size == written
     assert not late.exists()
-
-
-# --- the directory is removed ----------------------------------------------------------
-
-# It is made anew while it is being removed.
-REMOVE = "import shutil, os\nshutil.rmtree(os.environ['HERMES_RPC_DIR'].rsplit('/', 1)[0], ignore_errors=True)\n"
-
-
-def test_a_cell_that_removes_the_directory_ends_with_its_record(host):
-    session = host().ready_kernel()
-    assert session.run(1, "print('before')\n" + REMOVE + "print('after')") == "before\nafter\n"
-    assert session.run(2, CALLS + "print(call('echo', {'works': 'again'}))") == "{'works': 'again'}\n"
-    session.drop()
-    session.relink()
-    session.begun()
-    assert session.run(3, "print('on a later link')") == "on a later link\n"
-    wait_until(lambda: holder(session.folder, 1))  # the guard too stands in the new one
-    session.end()
-
-
-def test_a_directory_removed_while_no_link_is_there(host):
-    session = host().ready_kernel()
-    session.cell(1, "import time\ntime.sleep(0.5)\nprint('x' * 300000)\n" + REMOVE + "print('after')")
-    session.pump(lambda: not session.unstored)
-    session.drop()
-    time.sleep(1.0)
-    session.relink()
-    session.pump(lambda: session.done(1))
-    assert session.output[1] == b"x" * 300000 + b"\nafter\n"
-    session.end()
-
-
-def test_calls_under_way_are_written_again(host):
-    session = host().ready_kernel()
-    session.hold = True
-    remove = "def remove():\n    shutil.rmtree(D, ignore_errors=True)\n"
-    start = "import shutil, threading\nthreading.Timer(0.5, remove).start()\n"
-    session.cell(1, CALLS + remove + start + "print(call('slow', {'a': 1}))")
-    session.pump(lambda: session.held)
-    code = session.folder + "/code"
-    before = os.stat(code).st_ino
-    wait_until(lambda: os.path.exists(code) and os.stat(code).st_ino != before)
-    requests = session.folder + "/rpc"
-    wait_until(lambda: os.path.isdir(requests) and any(name.startswith("req_") for name in os.listdir(requests)))
-    session.answer(session.held[0][0], {"b": 2})
-    session.pump(lambda: session.done(1))
-    assert session.output[1] == b"{'b': 2}\n"
-    assert len(session.dispatched) == 1
-    session.end()
-
-
-def test_an_answer_that_comes_while_its_request_is_gone_is_kept(host):
-    session = host().ready_kernel()
-    session.hold = True
-    # The stub looks up only after a while: until then its request is gone with the directory.
-    remove = "def remove():\n    shutil.rmtree(D, ignore_errors=True)\n"
-    start = "import shutil, threading\nthreading.Timer(0.5, remove).start()\n"
-    session.cell(1, CALLS + remove + start + "print(call('slow', {'a': 1}))")
-    session.pump(lambda: session.held)
-    code = session.folder + "/code"
-    before = os.stat(code).st_ino
-    wait_until(lambda: os.path.exists(code) and os.stat(code).st_ino != before)
-    session.answer(session.held[0][0], {"b": 2})
-    session.pump(lambda: session.done(1))
-    assert session.output[1] == b"{'b': 2}\n"
-    assert len(session.dispatched) == 1
-    session.end()
-
-
-def test_a_session_whose_place_is_taken_ends_also_without_a_relay(host):
-    session = busy(host())
-    session.drop()
-    os.rename(session.folder, session.folder + ".away")
-    with open(session.folder, "x"):
-        pass
-    shutil.rmtree(session.folder + ".away")
-    wait_until(lambda: not session.processes())
-    assert not os.path.exists(session.spool)
-
-
-def test_a_part_that_is_removed_is_made_again(host):
-    session = host().ready_kernel()
-    names = ("rpc", "in", "out", "disk")
-    for name in names:
-        os.rename(session.folder + "/" + name, session.folder + "/was-" + name)
-    wait_until(lambda: all(os.path.isdir(session.folder + "/" + name) for name in names))
-    assert session.run(1, CALLS + "print(call('echo', {'a': 1}))") == "{'a': 1}\n"
-    session.end()
 
 
 # --- a full disk -----------------------------------------------------------------------

@@ -6,25 +6,7 @@ import random
 import signal
 import time
 
-import pytest
 from directory_host import CALLS, Host, holder, wait_until
-
-
-@pytest.fixture
-def host(tmp_path):
-    made = []
-
-    def make(patches=(), **options):
-        made.append(Host(tmp_path, **options))
-        made[-1].patches = patches
-        return made[-1].start()
-
-    yield make
-    for one in made:
-        one.close()
-    for one in made:
-        for pid in one.processes():
-            os.kill(pid, signal.SIGKILL)
 
 
 def test_a_session_from_its_start_to_its_end(host):
@@ -322,7 +304,7 @@ def test_what_the_broker_has_may_come_in_pieces(host):
     session = host().ready_kernel()
     session.run(1, "print(1)")
     session.drop()
-    text = json.dumps({"log": session.log, "calls": {}}).encode()
+    text = json.dumps({"log": session.log, "sent": session.commands, "calls": {}}).encode()
 
     def in_pieces():
         session.link.send(b"H", b"", text[:5], 0, False)
