@@ -8,6 +8,7 @@ import struct
 import sys
 import time
 
+import control_groups
 import processes
 import wire
 from capture import Capture, prepare
@@ -152,6 +153,7 @@ class Kernel:
         # Compiled here while the interpreter over there starts.
         self._send_program(program, python)
         stub_code = marshal.dumps(compile(stub, os.fsdecode(session_folder) + "/lib/hermes_tools.py", "exec", 0, True))
+        self._memory_kills = control_groups.kills()
         same = b"1" if _same_interpreter(python) else b""
         self._send(wire.pack(b"B", session_folder, stub, stub_code if same else b"", link, folder))
 
@@ -301,6 +303,7 @@ class Kernel:
         self.deadline = None
         begun = self._has_begun()
         os.close(self._witness)
+        self._detail = self._detail or _reason(self._status, self._memory_kills)
         cell, self.cell = self.cell, None
         self._when_gone(self)
         if not self._ready:
@@ -336,6 +339,7 @@ class OneShot:
         self._main = 0
         self._status = b""
         self._detail = b""
+        self._memory_kills = control_groups.kills()
         self._base = session_folder + b"/once/" + cell.number
         write_private(self._base + b".kernel", texts(program))
         write_private(
@@ -408,7 +412,14 @@ class OneShot:
         if cell is not None:
             if cell.why == b"done" and not result:
                 cell.why = b"gone"
+                self._detail = self._detail or _reason(self._status, self._memory_kills)
             cell.finish(self._status, self._detail, result)
+
+
+def _reason(status: bytes, memory_kills: int) -> bytes:
+    """Why it was killed, where the system tells; before it, memory had run out that often."""
+    killed = status == b"%d" % signal.SIGKILL
+    return control_groups.out_of_memory() if killed and control_groups.kills() > memory_kills else b""
 
 
 def _own_folder(session_folder: bytes) -> bytes:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 
+import control_groups
+
 TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
-    from typing import List, Optional
-
-_GROUPS = b"/sys/fs/cgroup"
+    from typing import Optional
 
 
 def why(error: OSError) -> str:
@@ -27,7 +27,7 @@ def why(error: OSError) -> str:
 
 def _limit() -> str:
     """The limit that was met, as far as it can be seen from here."""
-    group, user = _group_limit(), _user_limit()
+    group, user = control_groups.least(b"pids", [b"pids.max"]), _user_limit()
     if group is not None and (user is None or group <= user):
         return "the place allows %d processes at once, threads included (its pids limit), and as many run" % group
     if user is not None:
@@ -35,36 +35,9 @@ def _limit() -> str:
     return "a limit of processes is reached there (a pids limit, or ulimit -u)"
 
 
-def _group_limit() -> Optional[int]:
-    """The least limit of the control groups that this process is in."""
-    places: List[bytes] = []
-    for line in _read(b"/proc/self/cgroup").split(b"\n"):
-        _, _, rest = line.partition(b":")
-        controllers, _, path = rest.partition(b":")
-        if b"pids" in controllers.split(b",") or (not controllers and path):
-            root = _GROUPS + b"/pids" if controllers else _GROUPS
-            # Inside a container the path is often that of the host, and the group itself stands at the root.
-            while True:
-                places.append(root + path.rstrip(b"/"))
-                if path in (b"", b"/"):
-                    break
-                path = path.rpartition(b"/")[0]
-    found = [_read(place + b"/pids.max").strip() for place in places]
-    limits = [int(text) for text in found if text.isdigit()]
-    return min(limits) if limits else None
-
-
 def _user_limit() -> Optional[int]:
-    for line in _read(b"/proc/self/limits").split(b"\n"):
+    for line in control_groups.read(b"/proc/self/limits").split(b"\n"):
         if line.startswith(b"Max processes"):
             soft = line.split()[2]
             return int(soft) if soft.isdigit() else None
     return None
-
-
-def _read(path: bytes) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return b""

@@ -48,6 +48,7 @@ type Module = (&'static str, &'static str);
 const MODULES: &[Module] = modules![
     "wire",
     "processes",
+    "control_groups",
     "scarce",
     "folders",
     "event_loop",

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
@@ -23,6 +24,9 @@ pub enum AgentError {
     /// The kernel did not start.
     #[error("the Python kernel did not start: {0}")]
     KernelStart(String),
+    /// The supervisor is there, but does not do what it is told.
+    #[error("the supervisor of the session did not answer")]
+    Silent,
     /// The supervisor is gone.
     #[error(transparent)]
     Link(#[from] LinkError),
@@ -117,12 +121,13 @@ impl Agent {
         self.routes().gone.clone().unwrap_or(LinkError::Gone)
     }
 
-    /// Starts a kernel and waits until it is ready. The supervisor bounds the wait (30 s).
+    /// Starts a kernel and waits until it is ready. The supervisor bounds the wait (30 s); one that answers nothing at
+    /// all within `limit` counts as lost.
     ///
     /// # Errors
     /// With what is known, when it does not get ready.
-    pub async fn start_kernel(&self, start: KernelStart) -> Result<KernelInfo, AgentError> {
-        let (sender, receiver) = oneshot::channel();
+    pub async fn start_kernel(&self, start: KernelStart, limit: Duration) -> Result<KernelInfo, AgentError> {
+        let (sender, mut receiver) = oneshot::channel();
         {
             let mut routes = self.routes();
             if let Some(error) = &routes.gone {
@@ -132,11 +137,16 @@ impl Agent {
             routes.lost = None;
         }
         self.link.send(LinkCommand::StartKernel(start))?;
-        match receiver.await {
-            Ok(Ok(info)) => Ok(info),
-            Ok(Err(reason)) => Err(AgentError::KernelStart(reason)),
-            Err(_) => Err(self.end().into()),
+        // Twice: the broker itself may have been stopped meanwhile, and the answer be on its way.
+        for _ in 0..2 {
+            match tokio::time::timeout(limit / 2, &mut receiver).await {
+                Ok(Ok(Ok(info))) => return Ok(info),
+                Ok(Ok(Err(reason))) => return Err(AgentError::KernelStart(reason)),
+                Ok(Err(_)) => return Err(self.end().into()),
+                Err(_) => {}
+            }
         }
+        Err(AgentError::Silent)
     }
 
     /// Says how standalone scripts are started.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tracing::debug;
 
@@ -26,6 +26,10 @@ use crate::tools::{CallPath, Shell, stub_source};
 
 /// How the target side says that a fork failed: `remote_agent/scarce.py`.
 const NO_PROCESS: &str = "no process can be started";
+
+/// Time in which a supervisor must say what became of a kernel, beside that in which a link may be made again: its own
+/// limit, and some for a loaded machine.
+const KERNEL_SILENT: Duration = Duration::from_secs(60);
 
 impl Inner {
     /// Sees that a supervisor is there, and a kernel where one is kept.
@@ -316,7 +320,8 @@ impl Inner {
         let stub = stub_source(&specs, link.token(), CallPath::of(&link.variables()));
         let mut folder = self.workspace.working_directory().unwrap_or_default();
         let start = live.start_of_kernel(&folder, &state.built, &stub);
-        let mut started = live.agent.start_kernel(start).await;
+        let limit = KERNEL_SILENT + 2 * self.options.reconnect_timeout;
+        let mut started = live.agent.start_kernel(start, limit).await;
         if let Err(AgentError::KernelStart(reason)) = &started
             && reason.contains(FOLDER_CLOSED)
         {
@@ -326,7 +331,7 @@ impl Inner {
             self.go_back(place, &folder, prepared);
             folder.clone_from(&place.folder);
             let start = live.start_of_kernel(&folder, &state.built, &stub);
-            started = live.agent.start_kernel(start).await;
+            started = live.agent.start_kernel(start, limit).await;
         }
         match started {
             Ok(info) => {
@@ -349,6 +354,9 @@ impl Inner {
             }
             Err(error) => {
                 self.has_kernel.store(false, Ordering::Release);
+                if matches!(error, AgentError::Silent) {
+                    self.abandon(state).await;
+                }
                 Err(SessionError::Start(error.to_string()))
             }
         }

@@ -121,7 +121,7 @@ fn gone(done: &CellDone, keeps_state: bool) -> Verdict {
             format!(
                 "the Python process was ended by {}{}",
                 signal_name(signal),
-                likely(signal)
+                if done.detail.is_empty() { likely(signal) } else { "" }
             ),
         ),
         Ending::Exited(code) => (

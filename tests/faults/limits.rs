@@ -262,3 +262,33 @@ fn without_a_kernel() {
     }
     rig.close();
 }
+
+/// Memory runs out in a cell: the outcome names the signal and the limit, and the session goes on.
+fn memory_runs_out(session: &crate::rig::Live<'_>) {
+    session.ok("x = 1");
+    let outcome = session.cell("blocks = []\nwhile True: blocks.append(bytearray(1 << 22))");
+    assert_eq!(
+        (outcome.status, outcome.exit_code),
+        (Status::Error, Some(137)),
+        "{outcome:#?}"
+    );
+    let error = outcome.error.unwrap_or_default();
+    assert!(error.contains("SIGKILL") && error.contains("96 MiB"), "{error}");
+    // Killed by somebody else, it is not said to have run out of memory.
+    let outcome = session.cell("import os\nos.kill(os.getpid(), 9)");
+    let error = outcome.error.unwrap_or_default();
+    assert!(error.contains("SIGKILL") && !error.contains("96 MiB"), "{error}");
+    assert_eq!(session.ok("print('on')"), "on\n");
+}
+
+#[test]
+fn a_cell_that_uses_up_the_memory_names_the_limit() {
+    let Some(rig) = Rig::new() else { return };
+    let image = rig.image("base");
+    let session = rig.open(rig.docker_options(&image, |docker| docker.memory = Some(96 << 20)));
+    memory_runs_out(&session);
+    let (options, _) = rig.running("base", &["--memory", "96m", "--memory-swap", "96m"]);
+    let session = rig.open(options);
+    memory_runs_out(&session);
+    rig.close();
+}

@@ -251,7 +251,7 @@ impl Rig {
             stub: stub_source(&[], self.link.token(), CallPath::Directory) + CALL,
             link: own,
         };
-        bounded(self.agent.start_kernel(start)).await.unwrap();
+        bounded(self.agent.start_kernel(start, HANG)).await.unwrap();
         self
     }
 
