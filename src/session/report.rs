@@ -141,7 +141,7 @@ fn gone(done: &CellDone, keeps_state: bool) -> Verdict {
         error: Some(format!("{how}{detail}{}", loss(keeps_state))),
         last_line: None,
         kernel_ended: keeps_state,
-        lost_because: how.replace("before the cell ended", "in the cell before it"),
+        lost_because: how.replace("before the cell ended", "in the cell before it") + &detail,
     }
 }
 
