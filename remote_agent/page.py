@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     Start = Tuple[int, int]
 
 MIB = 1024 * 1024
-#: Bytes of content on one page: what a result may hold, less room for the other fields.
-CONTENT_LIMIT = 64 * MIB - 64 * 1024
+#: Bytes of content on one page: of raw text what a result may hold, less room for the other fields; of numbered lines.
+RAW_LIMIT, NUMBERED_LIMIT = 64 * MIB - 64 * 1024, MIB
 #: A file of more bytes is not read on to its end only to count its lines.
 COUNTED_LIMIT = 256 * MIB
 #: The smallest room in which a line is begun.

@@ -77,9 +77,10 @@ def read_page(folder: bytes, home: bytes, path: bytes, offset: str, limit: int, 
 
     target = resolve(folder, home, path)
     start = page.parse_start(offset)
+    most = page.RAW_LIMIT if raw else page.NUMBERED_LIMIT
     with text_file.open_text(target, raw) as source:
         try:
-            return page.read(source, start, limit, raw, page.CONTENT_LIMIT, page.COUNTED_LIMIT)
+            return page.read(source, start, limit, raw, most, page.COUNTED_LIMIT)
         except OSError as error:
             raise failed("read", target, error) from None
 

@@ -12,10 +12,8 @@ use crate::link::{JobDone, Link, LinkCommand, LinkError};
 /// How a job ended.
 #[derive(Clone, Debug)]
 pub struct JobResult {
-    /// What it wrote, stdout and stderr as one.
-    pub output: Vec<u8>,
-    /// Where bytes are missing from it, and how many.
-    pub gap: Option<(usize, u64)>,
+    /// Bytes of its output that were not handed over, and the last of them.
+    pub skipped: (u64, Bytes),
     /// How its shell ended.
     pub ending: Ending,
     /// What it wrote to its state file.
@@ -69,34 +67,22 @@ impl JobHandle {
         Self(running)
     }
 
-    /// Waits for its end.
+    /// Waits for its end. What it writes, stdout and stderr as one, goes to `output` as it comes.
     ///
     /// # Errors
     /// When the supervisor ends first.
-    pub async fn wait(mut self) -> Result<JobResult, AgentError> {
-        let mut output = Vec::new();
+    pub async fn wait(mut self, mut output: impl FnMut(&[u8])) -> Result<JobResult, AgentError> {
         loop {
             match self.0.next().await? {
-                JobEvent::Output(data) => output.extend_from_slice(&data),
+                JobEvent::Output(data) => output(&data),
                 JobEvent::Done(done) => {
                     self.0.ended();
-                    return Ok(finish(output, *done));
+                    let ending = Ending::of_job(&done);
+                    let JobDone { skipped, state, .. } = *done;
+                    return Ok(JobResult { skipped, ending, state });
                 }
                 JobEvent::Verb(_) => {}
             }
         }
-    }
-}
-
-fn finish(mut output: Vec<u8>, done: JobDone) -> JobResult {
-    let (skipped, tail) = &done.skipped;
-    let missing = skipped.saturating_sub(tail.len() as u64);
-    let gap = (missing > 0).then_some((output.len(), missing));
-    output.extend_from_slice(tail);
-    JobResult {
-        output,
-        gap,
-        ending: Ending::of_job(&done),
-        state: done.state,
     }
 }

@@ -23,6 +23,7 @@ mod report;
 mod run;
 mod slots;
 mod standalone;
+mod terminal_output;
 mod workspace;
 
 pub use cancel::Cancel;

@@ -11,8 +11,10 @@ use super::cell::Cell;
 use super::error::SessionError;
 use super::handle::{Inner, Prepared, State, phase};
 use super::live::{Live, LiveKernel, Offer};
+use super::options::spill_folder;
 use super::phases::PhaseClock;
 use super::standalone::Standalone;
+use super::terminal_output::TerminalOutput;
 use super::workspace::FOLDER_CLOSED;
 use super::{elsewhere, here};
 use crate::backends::{BackendError, Target};
@@ -171,7 +173,9 @@ impl Inner {
     fn settle(&self, state: &mut State, place: Place) {
         let options = &self.options;
         let shell = Shell::new(place.clone(), options.passes.clone(), options.terminal_timeout);
-        self.workspace.settle(shell);
+        let spill = spill_folder(&options.environment);
+        self.workspace
+            .settle(shell, TerminalOutput::new(spill, &options.limits));
         state.place = Some(place);
     }
 

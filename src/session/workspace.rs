@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
+use super::terminal_output::TerminalOutput;
 use crate::kernel::{Agent, Ending};
+use crate::output::Stream;
 use crate::tools::{
     ChangeError, CommandOutput, CommandRequest, Fetched, FileChange, Found, LocalFiles, Page, ReadRequest,
     SearchRequest, Shell, ShellPlan, Workspace, WorkspaceError, Written,
@@ -24,6 +26,7 @@ pub(super) struct SessionWorkspace(Mutex<Attached>);
 struct Attached {
     /// Known once the place is.
     shell: Option<Arc<Shell>>,
+    output: TerminalOutput,
     /// The session holds the supervisor, not we: the supervisor's link leads back here, and a circle
     /// would keep it alive when the session is dropped.
     agent: Weak<Agent>,
@@ -31,8 +34,10 @@ struct Attached {
 
 impl SessionWorkspace {
     /// Says where commands run from now on, and in which state.
-    pub(super) fn settle(&self, shell: Shell) {
-        self.lock().shell = Some(Arc::new(shell));
+    pub(super) fn settle(&self, shell: Shell, output: TerminalOutput) {
+        let mut attached = self.lock();
+        attached.shell = Some(Arc::new(shell));
+        attached.output = output;
     }
 
     /// Names the supervisor that commands run under.
@@ -79,13 +84,18 @@ fn local_files(shell: &Shell) -> LocalFiles {
     LocalFiles::new(shell.working_directory(), shell.place().home.clone())
 }
 
-async fn run_plan(agent: &Agent, plan: ShellPlan) -> Result<crate::kernel::JobResult, WorkspaceError> {
+async fn run_plan(
+    agent: &Agent,
+    plan: ShellPlan,
+    output_cap: u64,
+    output: impl FnMut(&[u8]),
+) -> Result<crate::kernel::JobResult, WorkspaceError> {
     let folder = agent.link().folder().to_owned();
     let gone = |error: crate::kernel::AgentError| WorkspaceError(format!("the command could not be run: {error}"));
     agent
-        .run_job(|number| plan.into_job(number, &folder))
+        .run_job(|number| plan.into_job(number, &folder, output_cap))
         .map_err(gone)?
-        .wait()
+        .wait(output)
         .await
         .map_err(gone)
 }
@@ -143,7 +153,7 @@ impl Workspace for SessionWorkspace {
         if let Some((plan, ticket)) = shell.login_plan().await {
             // A shell that does not end is left to its own grace: nobody waits for that.
             let limit = plan.timeout();
-            match tokio::time::timeout(limit, run_plan(&agent, plan)).await {
+            match tokio::time::timeout(limit, run_plan(&agent, plan, 0, |_| {})).await {
                 Ok(result) => shell.take_login(ticket, &result?.state),
                 Err(_) => shell.take_login(ticket, b""),
             }
@@ -151,7 +161,12 @@ impl Workspace for SessionWorkspace {
         let (plan, ticket) = shell.plan(&request);
         let limit = plan.timeout();
         let folder = plan.folder();
-        let result = run_plan(&agent, plan).await?;
+        let settings = self.lock().output.clone();
+        let mut collector = settings.collector();
+        let result = run_plan(&agent, plan, settings.kept(), |data| {
+            collector.push(Stream::Stdout, data);
+        })
+        .await?;
         shell.take_state(&ticket, &result.state);
         let (exit_code, error) = match result.ending {
             Ending::Exited(code) => (code, None),
@@ -180,9 +195,12 @@ impl Workspace for SessionWorkspace {
                 return Err(WorkspaceError(format!("the command could not be run: {reason}")));
             }
         };
+        let (skipped, tail) = result.skipped;
+        collector.skip(Stream::Stdout, skipped.saturating_sub(tail.len() as u64), &tail);
+        let collected = collector.finish();
         Ok(CommandOutput {
-            output: result.output,
-            gap: result.gap,
+            output: collected.stdout,
+            truncation: collected.truncation,
             exit_code,
             error,
         })

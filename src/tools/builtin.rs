@@ -122,8 +122,8 @@ pub(super) mod testing {
 
     pub(in crate::tools) fn silent() -> Result<CommandOutput, WorkspaceError> {
         Ok(CommandOutput {
-            output: Vec::new(),
-            gap: None,
+            output: String::new(),
+            truncation: None,
             exit_code: 0,
             error: None,
         })

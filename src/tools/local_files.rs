@@ -120,7 +120,7 @@ impl LocalFiles {
         blocking(move || {
             let start = page::Start::parse(&request.offset)?;
             let opened = source::open(&path, request.raw)?;
-            page::read(opened, start, request.limit, request.raw, page::BOUNDS)
+            page::read(opened, start, request.limit, request.raw, page::Bounds::of(request.raw))
                 .map_err(|error| failed("read", &path, &error))
         })
         .await

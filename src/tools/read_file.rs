@@ -14,7 +14,8 @@ const DOC: &str = "Reads a text file on the target, a page at a time.
 Returns a dict: `content` (each line as `N|text`, numbered from 1; with raw=True the exact text
 alone), `total_lines` (None for a file over 256 MiB whose end was not reached), `file_size` in
 bytes, and `truncated`. When `truncated` is true there are also `next_offset`, to be passed back
-as `offset` for the next page, and `hint`. A failure has only `error`.";
+as `offset` for the next page, and `hint`. A page holds `limit` lines and 1 MiB at most, with
+raw=True 64 MiB; a longer line comes in pieces. A failure has only `error`.";
 
 pub(super) fn spec() -> ToolSpec {
     ToolSpec {
@@ -58,12 +59,13 @@ pub(super) async fn call(arguments: &Map<String, Value>, context: &CallContext, 
         limit: arguments.get("limit").and_then(whole).unwrap_or(DEFAULT_LIMIT),
         raw: arguments.get("raw").and_then(Value::as_bool).unwrap_or(false),
     };
+    let limit = request.limit;
     let page = match spill_dir {
         Some(folder) if is_spill(Path::new(path), folder) => LocalFiles::new(folder, None).read_page(request).await,
         _ => context.workspace.read_page(request).await,
     };
     match page {
-        Ok(page) => result(page),
+        Ok(page) => result(page, limit),
         Err(error) => failure(error.to_string()),
     }
 }
@@ -89,7 +91,8 @@ fn is_spill(path: &Path, folder: &Path) -> bool {
     is_ours && path.symlink_metadata().is_ok_and(|metadata| metadata.is_file())
 }
 
-fn result(page: Page) -> Value {
+fn result(page: Page, limit: u64) -> Value {
+    let lines = page.content.lines().count() as u64;
     let mut result = json!({
         "content": page.content,
         "total_lines": page.total_lines,
@@ -102,7 +105,12 @@ fn result(page: Page) -> Value {
             .total_lines
             .map(|lines| format!(" of {lines} lines"))
             .unwrap_or_default();
-        let hint = format!("This is a part{total}: read on with offset={next}.");
+        let cut = if lines < limit {
+            "as much as one page holds"
+        } else {
+            "limit lines"
+        };
+        let hint = format!("This is a part{total}, {cut}: read on with offset={next}.");
         result["next_offset"] = next;
         result["hint"] = hint.into();
     }

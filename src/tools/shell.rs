@@ -14,14 +14,13 @@ use std::time::Duration;
 
 use super::workspace::CommandRequest;
 use crate::environment::{Environment, PassRules};
-use crate::limits::MAX_TOOL_MESSAGE;
 use crate::link::RunJob;
 use crate::place::Place;
 
 /// Time that a login shell gets to say what it exports.
 const LOGIN_LIMIT: Duration = Duration::from_secs(5);
-/// Bytes of output kept in full; beyond them a tail of 64 KiB.
-const OUTPUT_CAP: u64 = MAX_TOOL_MESSAGE - 256 * 1024;
+/// Variables that name the program which shows long text page by page.
+const PAGERS: [&str; 4] = ["PAGER", "GIT_PAGER", "MANPAGER", "SYSTEMD_PAGER"];
 
 /// `$1` the script, `$2` where the state goes, `$3` the folder. The command is evaluated here, so
 /// that messages name the shell and not a file of ours; on the first line, so that they count its
@@ -82,7 +81,7 @@ impl Shell {
     /// A terminal that starts in the folder of the place.
     #[must_use]
     pub fn new(place: Place, rules: PassRules, default_timeout: Duration) -> Self {
-        let initial = place.terminal_environment(&rules).variables;
+        let initial = unpaged(place.terminal_environment(&rules).variables);
         let folder = place.folder.clone();
         Self {
             place,
@@ -146,7 +145,8 @@ impl Shell {
             })
             .collect();
         if variables.filled("PATH").is_some() {
-            self.lock().initial = self.place.login_environment(&variables, &self.rules).variables;
+            let exported = self.place.login_environment(&variables, &self.rules).variables;
+            self.lock().initial = unpaged(exported);
         }
         *ticket.0 = true;
     }
@@ -230,7 +230,7 @@ impl ShellPlan {
 
     /// The job, with its files in the session's folder.
     #[must_use]
-    pub fn into_job(self, number: u64, session_folder: &str) -> RunJob {
+    pub fn into_job(self, number: u64, session_folder: &str, output_cap: u64) -> RunJob {
         let script_path = format!("{session_folder}/jobs/{number}.sh").into_bytes();
         let state_path = format!("{session_folder}/jobs/{number}.state").into_bytes();
         let mut argv = self.argv;
@@ -244,7 +244,7 @@ impl ShellPlan {
         RunJob {
             job: number,
             timeout: self.timeout.as_secs_f64(),
-            output_cap: OUTPUT_CAP,
+            output_cap,
             folder: self.folder,
             argv,
             environment: self.environment,
@@ -253,6 +253,14 @@ impl ShellPlan {
             state_path,
         }
     }
+}
+
+/// Nobody is there to turn pages.
+fn unpaged(mut variables: BTreeMap<OsString, OsString>) -> BTreeMap<OsString, OsString> {
+    for name in PAGERS {
+        variables.insert(name.into(), "cat".into());
+    }
+    variables
 }
 
 fn pairs(variables: &BTreeMap<OsString, OsString>) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -296,7 +304,7 @@ mod tests {
                 workdir: None,
             };
             let (plan, ticket) = terminal.plan(&request);
-            let job = plan.into_job(1, folder.path().to_str().unwrap());
+            let job = plan.into_job(1, folder.path().to_str().unwrap(), 0);
             let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
             std::fs::write(path(&job.script_path), &job.script).unwrap();
             let arguments = job.argv.iter().skip_while(|argument| *argument != b"-c");

@@ -6,8 +6,6 @@ use serde_json::{Map, Value, json};
 
 use super::builtin::text;
 use super::{CallContext, CommandOutput, CommandRequest, ToolSpec};
-use crate::limits::MAX_TOOL_MESSAGE;
-use crate::output::{Masker, clean_text};
 
 const DOC: &str = "Runs a shell command on the target and waits for it.
 
@@ -16,13 +14,9 @@ background with & lives on. Working directory and exported variables persist fro
 the next; with workdir, one call starts elsewhere. Returns a dict: `output` (stdout and stderr
 as a terminal shows them), `exit_code` (124 after a timeout, 128 + N after signal N, -1 when the
 command could not be started), and `error` (None unless something went wrong beside the exit
-code).";
-
-/// Bytes of text that a result's output may hold, with some room for the other fields.
-#[expect(clippy::cast_possible_truncation, reason = "it is a constant of 64 MiB")]
-const LONGEST_OUTPUT: usize = MAX_TOOL_MESSAGE as usize - 8192;
-/// Bytes of its end that are kept when it has to be cut.
-const OUTPUT_TAIL: usize = 64 * 1024;
+code). Of output over 64 MiB there are head and tail with a line between them, and beside them
+`output_truncated` (True), `output_bytes_omitted` and `output_spill_path`, a file with all of it
+that read_file reads.";
 
 pub(super) fn spec() -> ToolSpec {
     ToolSpec {
@@ -63,7 +57,7 @@ pub(super) async fn call(arguments: &Map<String, Value>, context: &CallContext) 
         workdir,
     };
     match context.workspace.run(request, &context.cancel).await {
-        Ok(done) => finished(&done),
+        Ok(done) => finished(done),
         Err(error) => result("", -1, Some(error.to_string())),
     }
 }
@@ -83,39 +77,14 @@ fn seconds(value: &Value) -> Result<Option<Duration>, String> {
         .map_err(|_| format!("timeout={value} is too large; leave it out for the default"))
 }
 
-fn finished(done: &CommandOutput) -> Value {
-    let (output, missing) = shown(done, LONGEST_OUTPUT);
-    let too_long = (missing > 0).then(|| {
-        format!(
-            "{missing} bytes of output were left out, for a result may hold 64 MiB; redirect the output to a file and \
-             read that in pages with read_file"
-        )
-    });
-    let errors: Vec<String> = done.error.iter().cloned().chain(too_long).collect();
-    result(&output, done.exit_code, (!errors.is_empty()).then(|| errors.join("; ")))
-}
-
-/// The output as text, and how many bytes of it had to be left out. Its end is always there.
-fn shown(done: &CommandOutput, longest: usize) -> (String, u64) {
-    let (at, mut missing) = done.gap.unwrap_or((done.output.len(), 0));
-    let (head, tail) = done.output.split_at(at.min(done.output.len()));
-    let mut text = clean_text(head, &Masker::none());
-    let mut tail = clean_text(tail, &Masker::none());
-    // What is no UTF-8 grows threefold.
-    let room = longest.saturating_sub(tail.len());
-    if text.len() > room {
-        if tail.is_empty() {
-            tail = text.split_off(text.floor_char_boundary(text.len().saturating_sub(OUTPUT_TAIL)));
-        }
-        let kept = text.floor_char_boundary(room.min(longest.saturating_sub(tail.len())));
-        missing += (text.len() - kept) as u64;
-        text.truncate(kept);
+fn finished(done: CommandOutput) -> Value {
+    let mut result = result(&done.output, done.exit_code, done.error);
+    if let Some(truncation) = done.truncation {
+        result["output_truncated"] = true.into();
+        result["output_bytes_omitted"] = truncation.bytes_omitted.into();
+        result["output_spill_path"] = truncation.spill_path.map(|path| path.display().to_string()).into();
     }
-    if missing > 0 {
-        text.push_str(&format!("\n[{missing} bytes of output are left out here]\n"));
-    }
-    text.push_str(&tail);
-    (text, missing)
+    result
 }
 
 fn result(output: &str, exit_code: i32, error: Option<String>) -> Value {
@@ -126,17 +95,9 @@ fn result(output: &str, exit_code: i32, error: Option<String>) -> Value {
 #[expect(clippy::unwrap_used, reason = "a failing test may panic")]
 mod tests {
     use super::*;
+    use crate::output::Truncation;
     use crate::tools::builtin::testing::{call, silent, workspace};
     use crate::tools::{BuiltinTools, WorkspaceError};
-
-    fn output(bytes: &[u8]) -> CommandOutput {
-        CommandOutput {
-            output: bytes.to_vec(),
-            gap: None,
-            exit_code: 0,
-            error: None,
-        }
-    }
 
     async fn run(answer: Result<CommandOutput, WorkspaceError>, arguments: Value) -> Value {
         let files = workspace(std::path::Path::new("/"), answer);
@@ -144,24 +105,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn output_is_as_a_terminal_shows_it() {
-        for (bytes, shown) in [
-            (&b"plain\nlines\n"[..], "plain\nlines\n"),
-            (b"\x1b[31mred\x1b[0m\n", "red\n"),
-            (b"1%\r50%\r100%\ndone", "100%\ndone"),
-            (b"10%\r20%\r", "20%"),
-            (b"bad \xff byte", "bad \u{fffd} byte"),
-        ] {
-            let result = run(Ok(output(bytes)), json!({"command": "x"})).await;
-            assert_eq!(result, json!({"output": shown, "exit_code": 0, "error": null}));
-        }
-    }
-
-    #[tokio::test]
     async fn failures_keep_all_three_keys() {
         let late = CommandOutput {
-            output: b"so far".to_vec(),
-            gap: None,
+            output: "so far".to_owned(),
+            truncation: None,
             exit_code: 124,
             error: Some("ran too long".into()),
         };
@@ -175,24 +122,20 @@ mod tests {
         );
     }
 
-    #[test]
-    fn output_that_is_too_long_keeps_both_ends() {
-        const LONGEST: usize = 200_000;
-        let long = [&b"begin"[..], &[b'x'; 2 * LONGEST], "é the end".as_bytes()].concat();
-        let binary = [&b"begin"[..], &[0xff; LONGEST], b" the end"].concat();
-        let gap = |size: usize| CommandOutput {
-            gap: Some((size - 8, 1000)),
-            ..output(&long[long.len() - size..])
-        };
-        for done in [output(&long), output(&binary), gap(100), gap(LONGEST + 1)] {
-            let (text, missing) = shown(&done, LONGEST);
-            assert!(text.len() <= LONGEST + 100);
-            assert!(text.ends_with(" the end"));
-            assert!(text.starts_with("begin") || text.starts_with('x'));
-            assert!(text.contains(&format!("\n[{missing} bytes of output are left out here]\n")));
-            assert!(finished(&done)["error"].is_null() == done.gap.is_none());
-        }
-        assert_eq!(shown(&output(b"all"), LONGEST), ("all".to_owned(), 0));
+    #[tokio::test]
+    async fn output_that_is_too_long_says_where_all_of_it_is() {
+        let mut long = silent().unwrap();
+        long.truncation = Some(Truncation {
+            bytes_omitted: 5,
+            spill_path: Some("/s/stdout-1.txt".into()),
+        });
+        assert_eq!(
+            run(Ok(long), json!({"command": "x"})).await,
+            json!({
+                "output": "", "exit_code": 0, "error": null,
+                "output_truncated": true, "output_bytes_omitted": 5, "output_spill_path": "/s/stdout-1.txt",
+            })
+        );
     }
 
     #[tokio::test]

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 use super::{Found, SearchRequest};
+use crate::output::Truncation;
 
 /// What `read_file` asks of a target.
 #[derive(Clone, Debug)]
@@ -137,10 +138,10 @@ pub struct CommandRequest {
 /// How a command ended.
 #[derive(Clone, Debug)]
 pub struct CommandOutput {
-    /// stdout and stderr in the order in which they were written, as raw bytes.
-    pub output: Vec<u8>,
-    /// Where bytes are missing from it, and how many: it was too long to be kept whole.
-    pub gap: Option<(usize, u64)>,
+    /// stdout and stderr in the order in which they were written, as a terminal shows them.
+    pub output: String,
+    /// That it was too long to be shown whole: a line in it says how much is left out.
+    pub truncation: Option<Truncation>,
     /// The shell's exit code; 128 + signal when a signal ended it; 124 after a timeout.
     pub exit_code: i32,
     /// What went wrong beside the exit code.

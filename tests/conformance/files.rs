@@ -11,6 +11,7 @@ use crate::{Case, cases};
 pub(crate) const CASES: &[Case] = cases![
     keys_are_always_the_same,
     paths_start_at_the_working_directory_or_home,
+    a_line_of_8_mib_is_read_in_pieces,
     pages_join_to_the_whole,
     the_same_file_is_read_as_often_as_asked,
     what_cannot_be_read_says_why,
@@ -107,6 +108,27 @@ fn paths_start_at_the_working_directory_or_home(rig: &Rig) {
     assert_eq!(std::fs::read(rig.home().join("made/by tool")).unwrap(), b"x");
     session.ok("from hermes_tools import terminal\nterminal('cd sub')");
     assert_eq!(read(&session, &json!({"path": "in sub"}))["content"], "1|sub");
+}
+
+fn a_line_of_8_mib_is_read_in_pieces(rig: &Rig) {
+    let printed = rig.session().ok("
+import json
+from hermes_tools import read_file, write_file
+text = json.dumps({'key': ['ü' * 99 + str(n) for n in range(50000)]}, ensure_ascii=False)
+write_file('one.json', text)
+def pieces(**options):
+    offset = 1
+    while True:
+        page = read_file('one.json', offset=offset, **options)
+        yield page
+        if not page['truncated']: return
+        offset = page['next_offset']
+pages = list(pieces())
+print(len(text.encode()) > 8 << 20, len(pages) > 8, max(len(page['content'].encode()) for page in pages) <= 1 << 20)
+print(''.join(page['content'].partition('|')[2] for page in pages) == text, 'one page holds' in pages[0]['hint'])
+print(json.loads(''.join(page['content'] for page in pieces(raw=True))) == json.loads(text))
+print('limit lines' in read_file('/etc/passwd', limit=1)['hint'])");
+    assert_eq!(printed, "True True True\nTrue True\nTrue\nTrue\n");
 }
 
 fn pages_join_to_the_whole(rig: &Rig) {

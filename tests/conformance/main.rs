@@ -33,6 +33,7 @@ mod standalone;
 mod terminal;
 mod tool_host;
 mod tools;
+mod worked_examples;
 
 use std::process::ExitCode;
 
@@ -69,6 +70,7 @@ const AREAS: &[(&str, &[Case])] = &[
     ("patch", patch::CASES),
     ("terminal", terminal::CASES),
     ("shell_state", shell_state::CASES),
+    ("worked_examples", worked_examples::CASES),
 ];
 
 /// What holds on this machine alone: the environment of a cell starts from nothing, calls go over a socket, the broker

@@ -23,8 +23,9 @@ pub(crate) const CASES: &[Case] = cases![
     stdin_is_empty,
     no_program_pages_or_asks,
     workdir_is_where_one_call_starts,
+    pagers_are_off,
     what_the_stub_lacks_is_refused,
-    a_flood_of_output_keeps_its_end,
+    a_flood_of_output_is_shown_in_part_and_kept_whole,
     any_temporary_folder_will_do,
     a_very_long_limit_is_allowed,
 ];
@@ -337,6 +338,16 @@ fn workdir_is_where_one_call_starts(rig: &Rig) {
     );
 }
 
+fn pagers_are_off(rig: &Rig) {
+    let session = rig.session();
+    std::fs::write(rig.home().join(".profile"), "export PAGER=less\n").unwrap();
+    assert_eq!(
+        shown(&session, "echo $PAGER $GIT_PAGER $MANPAGER; tty || true"),
+        "cat cat cat\nnot a tty\n"
+    );
+    assert_eq!(shown(&session, "export PAGER=more; true; echo $PAGER"), "more\n");
+}
+
 fn what_the_stub_lacks_is_refused(rig: &Rig) {
     let session = rig.session();
     let printed = session.ok("from hermes_tools import terminal, _call\n\
@@ -349,12 +360,20 @@ fn what_the_stub_lacks_is_refused(rig: &Rig) {
     assert!(!rig.work().join("ran").exists());
 }
 
-fn a_flood_of_output_keeps_its_end(rig: &Rig) {
-    let printed = rig.session().ok("from hermes_tools import terminal\n\
-         result = terminal('head -c 70000000 /dev/zero | tr \"\\\\0\" x; echo; echo the end')\n\
-         output = result['output']\n\
-         print(result['exit_code'], '64 MiB' in result['error'], len(output) <= 64 << 20, output[:3], output[-8:])");
-    assert_eq!(printed, "0 True True xxx the end\n\n");
+fn a_flood_of_output_is_shown_in_part_and_kept_whole(rig: &Rig) {
+    let printed = rig.session().ok("from hermes_tools import terminal, read_file
+result = terminal('seq 1 9200000')
+output, path = result['output'], result['output_spill_path']
+print(result['exit_code'], result['error'], result['output_truncated'], len(output) <= 64 << 20)
+print(output.startswith('1\\n2\\n'), output.endswith('\\n9200000\\n'), path in output)
+for line in (5000000, 9200000):
+    print(read_file(path, offset=line, limit=1, raw=True)['content'], end='')
+print(read_file(path)['file_size'] == len(''.join('%d\\n' % n for n in range(1, 9200001))))
+print('output_truncated' in terminal('true'))");
+    assert_eq!(
+        printed,
+        "0 None True True\nTrue True True\n5000000\n9200000\nTrue\nFalse\n"
+    );
 }
 
 fn any_temporary_folder_will_do(rig: &Rig) {

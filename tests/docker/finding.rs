@@ -256,3 +256,32 @@ print(written["resolved_path"], terminal("cat note.txt; rm note.txt")["output"])
     assert!(!printed.contains("s3cret-key"), "{printed}");
     assert_eq!(outcome["tool_calls_made"], 4, "{outcome:#}");
 }
+
+/// The script that users start from, word for word, on a project with a test that fails.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_builds_and_tests_a_project() {
+    if rig().await.is_none() {
+        return;
+    }
+    let script = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/conformance/worked_examples/build_and_test.py"
+    );
+    let mut command = talaria();
+    command.args(["run", "--on", "docker:talaria-test:project", "--json", script]);
+    let output = command.output().unwrap();
+    let outcome: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(outcome["status"], "success", "{outcome:#}");
+    let report: serde_json::Value = serde_json::from_str(outcome["output"].as_str().unwrap()).unwrap();
+    assert_eq!(
+        (&report["passed"], &report["failed"], &report["errors"]),
+        (&1.into(), &1.into(), &0.into())
+    );
+    assert_eq!(report["exit_code"], 1);
+    let summary = report["summary"].as_str().unwrap();
+    assert!(
+        summary.contains("test_discounted") && summary.contains("1 failed, 2 passed"),
+        "{summary}"
+    );
+    assert_eq!(outcome["tool_calls_made"], 1);
+}

@@ -16,11 +16,17 @@ pub(super) struct Bounds {
     pub counted: u64,
 }
 
-/// What a result may hold, less room for the other fields; and the contract's 256 MiB.
-pub(super) const BOUNDS: Bounds = Bounds {
-    content: (MAX_TOOL_MESSAGE - 64 * 1024) as usize,
-    counted: 256 * MIB,
-};
+impl Bounds {
+    /// Raw text is data: a page takes what a result may hold, less room for the other fields. Numbered lines are to be
+    /// looked at: 1 MiB. The lines are counted up to the contract's 256 MiB.
+    pub(super) const fn of(raw: bool) -> Self {
+        let content = if raw { MAX_TOOL_MESSAGE - 64 * 1024 } else { MIB };
+        Self {
+            content: content as usize,
+            counted: 256 * MIB,
+        }
+    }
+}
 
 /// The smallest room in which a line is begun.
 const LEAST_ROOM: usize = 16;
@@ -230,7 +236,7 @@ mod tests {
 
     use super::*;
 
-    const PAGE_CAP: usize = BOUNDS.content;
+    const PAGE_CAP: usize = Bounds::of(true).content;
 
     fn page(bytes: &[u8], offset: &str, limit: u64, raw: bool, cap: usize) -> Page {
         let reader = Box::new(io::BufReader::with_capacity(7, Cursor::new(bytes.to_vec())));
@@ -243,7 +249,10 @@ mod tests {
             Start::parse(offset).unwrap(),
             limit,
             raw,
-            Bounds { content: cap, ..BOUNDS },
+            Bounds {
+                content: cap,
+                ..Bounds::of(true)
+            },
         )
         .unwrap()
     }
@@ -329,7 +338,7 @@ mod tests {
             reader: Box::new(Cursor::new(text)),
             size,
         };
-        read(source, Start { line: 1, byte: 0 }, 1, true, BOUNDS).unwrap()
+        read(source, Start { line: 1, byte: 0 }, 1, true, Bounds::of(true)).unwrap()
     }
 
     #[test]
@@ -338,7 +347,7 @@ mod tests {
         let start = Start { line: 3, byte: 0 };
         let bounds = Bounds {
             counted: 10_000,
-            ..BOUNDS
+            ..Bounds::of(true)
         };
         let source = Source {
             reader: reader(),
