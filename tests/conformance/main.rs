@@ -70,7 +70,6 @@ const AREAS: &[(&str, &[Case])] = &[
     ("patch", patch::CASES),
     ("terminal", terminal::CASES),
     ("shell_state", shell_state::CASES),
-    ("worked_examples", worked_examples::CASES),
 ];
 
 /// What holds on this machine alone: the environment of a cell starts from nothing, calls go over a socket, the broker
@@ -79,6 +78,7 @@ const HERE: &[(&str, &[Case])] = &[
     ("security", security::CASES_HERE),
     ("interpreters", interpreters::CASES_HERE),
     ("socket", socket::CASES),
+    ("worked_examples", worked_examples::CASES),
 ];
 
 /// What holds where calls go through a directory: the environment is the target's.
