@@ -85,9 +85,11 @@ pub(crate) fn follow(diff: &str, before: &str, after: &str) {
     if diff.contains("[the diff is cut here") || diff.contains(" more bytes]\n") || diff.contains("rename from") {
         return;
     }
-    // A byte order mark is no part of the text.
-    let text = |file| str::strip_prefix(file, '\u{feff}').unwrap_or(file);
-    let (before, after) = (text(before), text(after));
+    // A byte order mark is no part of the text; without one, what looks like it is.
+    let (before, after) = match before.strip_prefix('\u{feff}') {
+        Some(text) => (text, after.strip_prefix('\u{feff}').unwrap_or(after)),
+        None => (before, after),
+    };
     let old: Vec<&str> = before.split_inclusive('\n').collect();
     let mut result = String::new();
     let mut at = 0;

@@ -28,7 +28,7 @@ MOST_BYTES = 64 << 20
 #: What the names of files beside begin with.
 PREFIX = b".talaria-patch-"
 #: How old, in seconds, one is at least that was left by a process that was killed.
-LEFT_AFTER = 2.0
+LEFT_AFTER = 60.0
 #: Names of a folder that are looked at.
 SEEN_NAMES = 4096
 #: How long another change of the same file is waited for.

@@ -7,6 +7,7 @@
 mod containers;
 mod local;
 mod measure;
+mod patch;
 
 use measure::Result;
 
@@ -24,6 +25,9 @@ fn main() -> Result<()> {
         }
         if containers::FIGURES.iter().any(|name| wanted(name)) {
             containers::measure(&wanted).await?;
+        }
+        if patch::FIGURES.iter().any(|name| wanted(name)) {
+            patch::measure().await?;
         }
         Ok(())
     }))?

@@ -360,7 +360,7 @@ fn nothing_is_left_beside(rig: &Rig) {
     let session = rig.session();
     rig.file("f", "a\n");
     let left = rig.file(".talaria-patch-0123", "left by a process that was killed");
-    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(600);
     std::fs::File::options()
         .write(true)
         .open(left)

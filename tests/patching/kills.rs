@@ -107,7 +107,7 @@ fn kill_again_and_again(target: &str, kills_all: bool) {
     // The next patch removes what was left beside.
     for entry in std::fs::read_dir(&work).unwrap().flatten() {
         let file = File::options().write(true).open(entry.path()).unwrap();
-        file.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(600)).unwrap();
     }
     let last = "from hermes_tools import patch\nprint(patch('b', 'tail', 'tail '))";
     assert!(talaria(target, folder.path(), last).wait().unwrap().success());

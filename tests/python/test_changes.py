@@ -115,7 +115,7 @@ def test_what_was_left_is_removed_and_what_is_held_is_not(changes, tmp_path):
     held, fd = changes._create_aside(os.fsencode(tmp_path), 0o600)
     for name in (".talaria-patch-left", ".talaria-patch-young", "other"):
         (tmp_path / name).write_text("")
-    old = time.time() - 60
+    old = time.time() - 600
     for name in (held, tmp_path / ".talaria-patch-left", tmp_path / "other"):
         os.utime(name, (old, old))
     assert changes.change(edit(changes, path, b"new")) == [b"done"]

@@ -13,8 +13,8 @@ use rustix::fs::{FlockOperation, flock};
 
 /// What their names begin with. Not that of `write_file`, whose files have no lock.
 const PREFIX: &str = ".talaria-patch-";
-/// How old one is at least that was left: who makes one locks it only then.
-const LEFT_AFTER: Duration = Duration::from_secs(2);
+/// How old one is at least that was left: where locks are not known to all, age has to do.
+const LEFT_AFTER: Duration = Duration::from_secs(60);
 /// Names of a folder that are looked at.
 const SEEN_NAMES: usize = 4096;
 /// How long another change of the same file is waited for.
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn what_was_left_is_removed_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
-        let old = SystemTime::now() - Duration::from_secs(60);
+        let old = SystemTime::now() - Duration::from_secs(600);
         let (aside, file) = Aside::create(folder.path(), 0o600).unwrap();
         file.set_modified(old).unwrap();
         for name in [".talaria-patch-left", ".talaria-patch-young", ".talaria-1", "other"] {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use memchr::{memchr, memchr_iter, memrchr};
 use similar::{DiffOp, DiffTag, group_diff_ops};
 
-use super::edits::difference;
+use super::edits::{difference, shifted};
 use super::text::Edit;
 
 /// Lines around a change.
@@ -42,7 +42,7 @@ impl Diff {
             (old_before, new_before) = (old_before + skipped, new_before + skipped);
             let old = &text[region.clone()];
             let new = with_edits(text, &region, near);
-            self.hunks(old, &new, old_before, new_before);
+            self.hunks(old, &new, || between(text, &region, near), old_before, new_before);
             (old_before, new_before) = (old_before + line_ends(old), new_before + line_ends(&new));
             counted = region.end;
             rest = others;
@@ -52,13 +52,13 @@ impl Diff {
     /// A file that is new.
     pub(super) fn created(&mut self, name: &str, text: &str) {
         self.header(&format!("--- /dev/null\n+++ b/{}\n", shown(name)));
-        self.hunks("", text, 0, 0);
+        self.hunks("", text, || whole("", text), 0, 0);
     }
 
     /// A file that is gone.
     pub(super) fn deleted(&mut self, name: &str, text: &str) {
         self.header(&format!("--- a/{}\n+++ /dev/null\n", shown(name)));
-        self.hunks(text, "", 0, 0);
+        self.hunks(text, "", || whole(text, ""), 0, 0);
     }
 
     /// A file that is gone, and is no text.
@@ -84,10 +84,10 @@ impl Diff {
     }
 
     /// The hunks between two pieces before which there are so many lines.
-    fn hunks(&mut self, old: &str, new: &str, old_before: usize, new_before: usize) {
+    fn hunks(&mut self, old: &str, new: &str, ops: impl FnOnce() -> Vec<DiffOp>, old_before: usize, new_before: usize) {
         let old: Vec<&str> = old.split_inclusive('\n').collect();
         let new: Vec<&str> = new.split_inclusive('\n').collect();
-        for ops in group_diff_ops(difference(&old, &new), CONTEXT) {
+        for ops in group_diff_ops(ops(), CONTEXT) {
             self.hunk(&ops, (&old, &new), old_before, new_before);
         }
     }
@@ -116,6 +116,56 @@ impl Diff {
             }
             push_line(&mut self.text, sign, line);
         }
+    }
+}
+
+/// The lines that differ between two texts.
+fn whole(old: &str, new: &str) -> Vec<DiffOp> {
+    let old: Vec<&str> = old.split_inclusive('\n').collect();
+    let new: Vec<&str> = new.split_inclusive('\n').collect();
+    difference(&old, &new)
+}
+
+/// The lines that edits make different in a region: only those that they touch are compared.
+fn between(text: &str, region: &Range<usize>, edits: &[Edit]) -> Vec<DiffOp> {
+    let mut ops = Vec::new();
+    let (mut old_at, mut new_at, mut place) = (0, 0, region.start);
+    let mut rest = edits;
+    let equal = |ops: &mut Vec<DiffOp>, gap: &str, old_at: &mut usize, new_at: &mut usize| {
+        let len = gap.split_inclusive('\n').count();
+        push(
+            ops,
+            DiffOp::Equal {
+                old_index: *old_at,
+                new_index: *new_at,
+                len,
+            },
+        );
+        *old_at += len;
+        *new_at += len;
+    };
+    while !rest.is_empty() {
+        let (count, touched) = lines_touched(text, rest);
+        let (here, others) = rest.split_at(count);
+        equal(&mut ops, &text[place..touched.start], &mut old_at, &mut new_at);
+        let (old, new) = (&text[touched.clone()], with_edits(text, &touched, here));
+        for op in whole(old, &new) {
+            push(&mut ops, shifted(op, old_at, new_at));
+        }
+        old_at += old.split_inclusive('\n').count();
+        new_at += new.split_inclusive('\n').count();
+        (place, rest) = (touched.end, others);
+    }
+    equal(&mut ops, &text[place..region.end], &mut old_at, &mut new_at);
+    ops
+}
+
+/// Appends an operation; lines that are equal make one with those before.
+fn push(ops: &mut Vec<DiffOp>, op: DiffOp) {
+    match (ops.last_mut(), op) {
+        (_, DiffOp::Equal { len: 0, .. }) => {}
+        (Some(DiffOp::Equal { len, .. }), DiffOp::Equal { len: more, .. }) => *len += more,
+        _ => ops.push(op),
     }
 }
 
@@ -158,6 +208,19 @@ fn shown(name: &str) -> &str {
 
 fn line_ends(text: &str) -> usize {
     memchr_iter(b'\n', text.as_bytes()).count()
+}
+
+/// How many edits touch the same lines as the first, and these lines.
+fn lines_touched(text: &str, edits: &[Edit]) -> (usize, Range<usize>) {
+    let start = line_start(text, edits.first().map_or(0, |edit| edit.range.start));
+    let mut end = start;
+    for (count, edit) in edits.iter().enumerate() {
+        if count > 0 && edit.range.start >= end {
+            return (count, start..end);
+        }
+        end = changed_end(text, edit);
+    }
+    (edits.len(), start..end)
 }
 
 /// How many edits lie so near to the first that they share a hunk, and the whole lines around them.
@@ -266,6 +329,17 @@ mod tests {
         );
         assert_eq!(diff("", &[edit(0..0, "b\n")]), "@@ -0,0 +1 @@\n+b\n");
         assert_eq!(diff("a\r\n", &[edit(0..1, "b")]), "@@ -1 +1 @@\n-a\r\n+b\r\n");
+    }
+
+    #[test]
+    fn many_edits_are_compared_line_by_line() {
+        let text = "one two\n".repeat(30_000);
+        let edits: Vec<Edit> = (0..30_000).map(|line| edit(8 * line..8 * line + 3, "1")).collect();
+        assert!(diff(&text, &edits).starts_with("@@ -1,30000 +1,30000 @@\n-one two\n+1 two\n-one two\n"));
+        // Two edits of one line.
+        let edits = [edit(0..3, "1"), edit(4..7, "2"), edit(8..8, "new\n")];
+        let expected = "@@ -1,4 +1,5 @@\n-one two\n+1 2\n+new\n one two\n one two\n one two\n";
+        assert_eq!(diff(&text, &edits), expected);
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(super) fn difference<T: std::hash::Hash + Ord + Clone>(old: &[T], new: &[T])
         });
     } else {
         let inner = capture_diff_slices(Algorithm::Myers, old, new);
-        ops.extend(inner.into_iter().map(|op| shifted(op, head)));
+        ops.extend(inner.into_iter().map(|op| shifted(op, head, head)));
     }
     if tail > 0 {
         ops.push(equal(head + old.len(), head + new.len(), tail));
@@ -43,9 +43,10 @@ pub(super) fn difference<T: std::hash::Hash + Ord + Clone>(old: &[T], new: &[T])
     ops
 }
 
-fn shifted(op: DiffOp, by: usize) -> DiffOp {
+/// An operation so many lines further on either side.
+pub(super) fn shifted(op: DiffOp, old_by: usize, new_by: usize) -> DiffOp {
     let (_, old, new) = op.as_tag_tuple();
-    let (old_index, new_index) = (old.start + by, new.start + by);
+    let (old_index, new_index) = (old.start + old_by, new.start + new_by);
     match op {
         DiffOp::Equal { len, .. } => DiffOp::Equal {
             old_index,
