@@ -103,3 +103,4 @@ pub mod socket_rpc;
 mod suggest;
 pub mod target;
 pub mod tools;
+pub mod web;

@@ -19,7 +19,7 @@ const FLOORS: &[&[&str]] = &[
         "suggest",
         "target",
     ],
-    &["backends"],
+    &["backends", "web"],
     &["link"],
     &["socket_rpc", "file_rpc", "alone_rpc"],
     &["kernel"],

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use talaria_broker::config::{Mode, Transport};
 use talaria_broker::limits::parse_duration;
+use talaria_broker::web::PDF_VERB;
 
 /// Runs Python scripts that call an agent's tools.
 #[derive(Parser)]
@@ -47,6 +48,9 @@ pub(crate) enum Verb {
     Schema(Schema),
     /// Print the configuration that is in force, and where each value came from
     Config(ConfigVerb),
+    /// Read a PDF on standard input and print its text; for the broker's own use
+    #[command(name = PDF_VERB, hide = true)]
+    ReadPdf,
     /// Print a completion script for a shell
     Completions {
         /// The shell

@@ -8,8 +8,9 @@ use talaria_broker::broker::Broker;
 use talaria_broker::config::Flags;
 use talaria_broker::environment::Environment;
 use talaria_broker::outcome::{Outcome, Status};
-use talaria_broker::session::{Cell, SessionOptions};
+use talaria_broker::session::{Cell, SessionOptions, web_options};
 use talaria_broker::target::TargetKind;
+use talaria_broker::web::{Endpoint, NO_PROVIDER, Reader, WebOptions};
 
 use super::args::{Doctor, Global};
 use super::{UsageError, exit};
@@ -64,6 +65,7 @@ pub(super) fn run(verb: &Doctor, global: &Global, environment: &Environment) -> 
     if let Some(cwd) = &options.cwd {
         report.line("working directory", &cwd.display().to_string());
     }
+    web(&mut report, &web_options(&config.web, environment));
     withheld(&mut report, &options, *resolved.spec.kind() == TargetKind::Local);
     super::runtime()?.block_on(async {
         let is_container = matches!(
@@ -89,6 +91,35 @@ async fn engine(report: &mut Report, target: &str, environment: &Environment) ->
             report.fault("engine", &error.to_string());
             false
         }
+    }
+}
+
+/// Who answers the web tools. That nobody answers searches is no fault as long as nobody asked for one.
+fn web(report: &mut Report, options: &WebOptions) {
+    match &options.search {
+        Ok(search) => report.line("web_search", &provider(search.provider.as_str(), &search.endpoint)),
+        Err(why) if why == NO_PROVIDER => report.line("web_search", &format!("none: {why}")),
+        Err(why) => report.fault("web_search", why),
+    }
+    match &options.extract.reader {
+        Ok(Reader::Provider(name, endpoint)) => report.line("web_extract", &provider(name.as_str(), endpoint)),
+        Ok(Reader::Builtin) => {
+            let allowed: Vec<String> = options.extract.allow_private.iter().map(ToString::to_string).collect();
+            let allowed = if allowed.is_empty() {
+                "public addresses only".to_owned()
+            } else {
+                format!("public addresses, and {}", allowed.join(", "))
+            };
+            report.line("web_extract", &format!("built in; {allowed}"));
+        }
+        Err(why) => report.fault("web_extract", why),
+    }
+}
+
+fn provider(name: &str, endpoint: &Endpoint) -> String {
+    match &endpoint.key {
+        Some(key) => format!("{name} at {}, with the key in {}", endpoint.url, key.variable),
+        None => format!("{name} at {}, without a key", endpoint.url),
     }
 }
 

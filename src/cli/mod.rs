@@ -7,6 +7,7 @@ mod doctor;
 mod exit;
 mod gc;
 mod ls;
+mod read_pdf;
 mod run;
 mod schema;
 mod stream;
@@ -44,6 +45,7 @@ pub(crate) fn main(environment: &Environment) -> u8 {
         Verb::Gc(verb) => gc::run(&verb, environment),
         Verb::Schema(schema) => schema::run(&schema, global, environment),
         Verb::Config(verb) => config::run(&verb, global, environment),
+        Verb::ReadPdf => read_pdf::run(),
         Verb::Completions { shell } => completions::run(shell),
     };
     result.unwrap_or_else(|error| {

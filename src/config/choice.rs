@@ -109,6 +109,38 @@ choice! {
     }
 }
 
+choice! {
+    /// Who answers `web_search`.
+    SearchProvider {
+        /// A SearXNG instance, wherever it runs.
+        #[default]
+        Searxng = "searxng",
+        /// Brave's Search API.
+        Brave = "brave",
+        /// Tavily.
+        Tavily = "tavily",
+        /// Exa.
+        Exa = "exa",
+        /// Firecrawl.
+        Firecrawl = "firecrawl",
+    }
+}
+
+choice! {
+    /// Who fetches and reads pages for `web_extract`.
+    ExtractProvider {
+        /// The broker itself.
+        #[default]
+        Builtin = "builtin",
+        /// Tavily.
+        Tavily = "tavily",
+        /// Exa.
+        Exa = "exa",
+        /// Firecrawl.
+        Firecrawl = "firecrawl",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! The table of keys. Reading, variables, suggestions, printing and the template's test all go by it.
 
-use super::choice::{EnvPolicy, Mode, Rpc, Transport};
+use super::choice::{EnvPolicy, ExtractProvider, Mode, Rpc, SearchProvider, Transport};
 use super::value::{Kind, Value};
 use crate::limits::Limits;
 use crate::suggest::nearest;
@@ -8,7 +8,7 @@ use crate::suggest::nearest;
 /// One key of the configuration.
 #[derive(Debug)]
 pub(super) struct Key {
-    /// Its whole path, `section.leaf` or a name alone.
+    /// Its whole path: a name alone, `section.leaf`, or `section.part.leaf`.
     pub(super) path: &'static str,
     pub(super) kind: Kind,
     /// The value that holds where nobody sets one; `None` where unset has a meaning of its own.
@@ -23,6 +23,14 @@ const RECONNECT_TIMEOUT: u64 = 60;
 
 /// The time after which a target that hears nothing of the broker ends by itself, in seconds.
 const LEASE: u64 = 15 * 60;
+
+/// The time that a search may take, and reading one page, in seconds.
+const SEARCH_TIMEOUT: u64 = 30;
+const PAGE_TIMEOUT: u64 = 60;
+
+/// Characters of a page that `web_extract` gives back, and bytes that it fetches of one.
+const PAGE_CHARACTERS: u64 = 15_000;
+const PAGE_BYTES: u64 = 10 * 1024 * 1024;
 
 /// The memory of a container of ours, in megabytes.
 const CONTAINER_MEMORY: u64 = 5_120;
@@ -125,8 +133,21 @@ pub(super) const KEYS: &[Key] = &[
     key("terminal.modal_image", Kind::Text, unset),
     key("terminal.modal_mode", Kind::Text, unset),
     key("tools.disabled", Kind::List, empty_list),
-    key("web.search", Kind::Raw, unset),
-    key("web.extract", Kind::Raw, unset),
+    key("web.search.provider", Kind::Choice(SearchProvider::WORDS), unset),
+    key("web.search.url", Kind::Url, unset),
+    key("web.search.api_key_env", Kind::VariableName, unset),
+    key("web.search.timeout", Kind::Duration, || seconds(SEARCH_TIMEOUT)),
+    key("web.extract.provider", Kind::Choice(ExtractProvider::WORDS), || {
+        text(ExtractProvider::default().as_str())
+    }),
+    key("web.extract.url", Kind::Url, unset),
+    key("web.extract.api_key_env", Kind::VariableName, unset),
+    key("web.extract.timeout", Kind::Duration, || seconds(PAGE_TIMEOUT)),
+    key("web.extract.char_limit", Kind::Count { min: 1 }, || {
+        count(PAGE_CHARACTERS)
+    }),
+    key("web.extract.max_bytes", Kind::Count { min: 1 }, || count(PAGE_BYTES)),
+    key("web.extract.allow_private", Kind::Hosts, empty_list),
 ];
 
 /// The sections that the agent's own file shares with ours, and in which its unknown keys are worth a warning.
@@ -153,21 +174,19 @@ pub(super) fn variable(path: &str) -> String {
     format!("TALARIA_{}", path.replace('.', "_").to_ascii_uppercase())
 }
 
-/// The section before the dot; empty for a key that stands alone.
-fn section(path: &str) -> &str {
-    path.split_once('.').map_or("", |(section, _)| section)
+/// What of a path stands below `parent`; all of it where that is empty.
+fn below(path: &'static str, parent: &str) -> Option<&'static str> {
+    if parent.is_empty() {
+        return Some(path);
+    }
+    path.strip_prefix(parent)?.strip_prefix('.')
 }
 
 /// The names that may stand at the top of a file, or below one of its sections.
 fn names(parent: &str) -> Vec<&'static str> {
     let mut names: Vec<&str> = KEYS
         .iter()
-        .filter_map(|key| match key.path.split_once('.') {
-            Some((section, leaf)) if section == parent => Some(leaf),
-            Some((section, _)) if parent.is_empty() => Some(section),
-            None if parent.is_empty() => Some(key.path),
-            _ => None,
-        })
+        .filter_map(|key| below(key.path, parent)?.split('.').next())
         .collect();
     if parent.is_empty() {
         names.push("targets");
@@ -176,17 +195,17 @@ fn names(parent: &str) -> Vec<&'static str> {
     names
 }
 
-/// Whether `name` heads a section.
-pub(super) fn is_section(name: &str) -> bool {
-    !name.is_empty() && KEYS.iter().any(|key| section(key.path) == name)
+/// Whether keys stand below that path.
+pub(super) fn is_section(path: &str) -> bool {
+    !path.is_empty() && KEYS.iter().any(|key| below(key.path, path).is_some())
 }
 
 /// What to do about an unknown key: the nearest right one, in its own section or elsewhere, else all of the place.
 pub(super) fn advice(path: &str) -> String {
-    if let Some((section, leaf)) = path.split_once('.').filter(|_| find(path).is_some()) {
+    if let Some((section, leaf)) = path.rsplit_once('.').filter(|_| find(path).is_some()) {
         return format!("write `{leaf}` on a line of its own, indented below `{section}:`");
     }
-    let (parent, leaf) = path.split_once('.').unwrap_or(("", path));
+    let (parent, leaf) = path.rsplit_once('.').unwrap_or(("", path));
     let siblings = names(parent);
     let full = |name: &str| {
         if parent.is_empty() {
@@ -275,6 +294,12 @@ mod tests {
             ("code_execution.cwd", "did you mean `terminal.cwd`?"),
             ("target_", "did you mean `target`?"),
             ("tools.zzz", "the keys here are disabled"),
+            ("web.serach", "did you mean `web.search`?"),
+            ("web.search.api_key_nev", "did you mean `web.search.api_key_env`?"),
+            (
+                "web.search.zzz",
+                "the keys here are provider, url, api_key_env, timeout",
+            ),
             (
                 "terminal.cwd",
                 "write `cwd` on a line of its own, indented below `terminal:`",

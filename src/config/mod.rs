@@ -15,6 +15,7 @@
 mod choice;
 mod error;
 mod file;
+mod hosts;
 mod keys;
 mod layers;
 mod locate;
@@ -22,13 +23,17 @@ mod section;
 mod settings;
 mod targets;
 mod value;
+mod web;
 
-pub use choice::{EnvPolicy, Mode, Rpc, Transport, UnknownChoice};
+pub use choice::{EnvPolicy, ExtractProvider, Mode, Rpc, SearchProvider, Transport, UnknownChoice};
 pub use error::{ConfigError, Origin};
+pub use hosts::{HostPattern, NoHostPattern};
 pub use layers::Flags;
-pub use settings::{Config, Explained, Sources, Web, template};
+pub use settings::{Config, Explained, Sources, template};
 pub use targets::{ResolvedTarget, TargetOptions};
 pub use value::Value;
+pub(crate) use value::web_address;
+pub use web::{Web, WebExtract, WebSearch};
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]

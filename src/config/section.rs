@@ -120,8 +120,30 @@ impl Reader<'_> {
 
     fn leaf(&mut self, section: &str, entry: &Entry) -> Result<(), ConfigError> {
         let path = format!("{section}.{}", entry.key);
+        if is_section(&path) {
+            return self.part(&path, entry);
+        }
         let is_foreign = !self.is_ours() && !HERMES_SECTIONS.contains(&section) && find(&path).is_none();
         if is_foreign { Ok(()) } else { self.set(&path, entry) }
+    }
+
+    /// A section within a section. Where it is a word alone (`search: brave`), that is its provider; in the agent's file
+    /// a word means something of the agent's.
+    fn part(&mut self, path: &str, entry: &Entry) -> Result<(), ConfigError> {
+        if matches!(entry.value.content, Content::Text(_)) {
+            return if self.is_ours() {
+                self.set(&format!("{path}.provider"), entry)
+            } else {
+                Ok(())
+            };
+        }
+        if !self.is_ours() && !matches!(entry.value.content, Content::Map(_)) {
+            return Ok(());
+        }
+        for leaf in self.entries(&entry.value, path)? {
+            self.leaf(path, leaf)?;
+        }
+        Ok(())
     }
 
     fn set(&mut self, path: &str, entry: &Entry) -> Result<(), ConfigError> {
@@ -176,6 +198,23 @@ mod tests {
                 "c.yaml:2: there is no key `web.serach`; did you mean `web.search`?",
             ),
             (
+                "web:\n  search:\n    provider: brav\n",
+                "c.yaml:3: `web.search.provider` has a wrong value: `brav` is not one of searxng, brave, tavily, exa, firecrawl; \
+                 did you mean `brave`?",
+            ),
+            (
+                "web:\n  search:\n    api_key: s3cret\n",
+                "c.yaml:3: there is no key `web.search.api_key`; the keys here are provider, url, api_key_env, timeout",
+            ),
+            (
+                "web:\n  search:\n    api_key_env: tvly-s3cret\n",
+                "c.yaml:3: `web.search.api_key_env` must be the name of a variable, such as BRAVE_API_KEY, and not the key itself",
+            ),
+            (
+                "web:\n  search: [brave]\n",
+                "c.yaml:2: `web.search` is a list, but must be a mapping of keys to values",
+            ),
+            (
                 "code_execution: 5\n",
                 "c.yaml:1: `code_execution` is the number `5`, but must be a mapping of keys to values",
             ),
@@ -222,10 +261,19 @@ mod tests {
                 "c.yaml:9: `terminal.lifetime_seconds` is not supported by talaria and has no effect",
             ]
         );
-        assert_eq!(
-            read.values.keys().collect::<Vec<_>>(),
-            ["code_execution.mode", "web.search"]
-        );
+        assert_eq!(read.values.keys().collect::<Vec<_>>(), ["code_execution.mode"]);
+    }
+
+    #[test]
+    fn a_word_alone_names_the_provider() {
+        for (yaml, expected) in [
+            ("web:\n  search: brave\n", "web.search.provider"),
+            ("web: {extract: tavily}\n", "web.extract.provider"),
+            ("web:\n  search:\n    provider: brave\n", "web.search.provider"),
+        ] {
+            let read = read(yaml, Owner::Talaria).unwrap();
+            assert_eq!(read.values.keys().collect::<Vec<_>>(), [expected], "{yaml}");
+        }
     }
 
     #[test]

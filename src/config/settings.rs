@@ -1,7 +1,6 @@
 //! The configuration in force.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use super::locate::{Located, Owner, locate};
 use super::section::{FromFile, settings};
 use super::targets::{ResolvedTarget, TargetOptions, of_backend, parsed};
 use super::value::Value;
+use super::web::Web;
 use crate::environment::Environment;
 use crate::limits::Limits;
 use crate::target::{TargetError, TargetKind, TargetSpec};
@@ -27,25 +27,6 @@ pub struct Sources {
     pub environment: Environment,
     /// What the command line gives.
     pub flags: Flags,
-}
-
-/// Providers of the web tools, as the file holds them; the web tools make sense of them.
-#[derive(Clone, Default, PartialEq)]
-pub struct Web {
-    /// `web.search`.
-    pub search: Option<serde_json::Value>,
-    /// `web.extract`.
-    pub extract: Option<serde_json::Value>,
-}
-
-/// Says only what is there: providers come with their keys.
-impl fmt::Debug for Web {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Web")
-            .field("search", &self.search.is_some())
-            .field("extract", &self.extract.is_some())
-            .finish()
-    }
 }
 
 /// Everything that is configured.
@@ -79,7 +60,7 @@ pub struct Config {
     pub lease: Duration,
     /// The named targets.
     pub targets: BTreeMap<String, TargetOptions>,
-    /// Providers of the web tools.
+    /// What the web tools work with.
     pub web: Web,
     /// Sentences for the user about what was passed over.
     pub warnings: Vec<String>,
@@ -145,10 +126,7 @@ impl Config {
             reconnect_timeout: duration(&layers, "code_execution.reconnect_timeout"),
             lease: duration(&layers, "code_execution.lease"),
             targets,
-            web: Web {
-                search: raw(&layers, "web.search"),
-                extract: raw(&layers, "web.extract"),
-            },
+            web: Web::of(&layers),
             warnings,
             file: located.map(|(path, _)| path),
             layers,
@@ -304,35 +282,28 @@ fn default_target(layers: &Layers) -> Result<(TargetSpec, Origin), ConfigError> 
     Ok(of_backend(layers)?.unwrap_or_else(|| (TargetSpec::local(), Origin::Default)))
 }
 
-fn effective(layers: &Layers, path: &str) -> Option<Value> {
+pub(super) fn effective(layers: &Layers, path: &str) -> Option<Value> {
     match layers.get(path) {
         Some((value, _)) => Some(value.clone()),
         None => find(path).and_then(|key| (key.default)()),
     }
 }
 
-fn word<T: std::str::FromStr + Default>(layers: &Layers, path: &str) -> T {
+pub(super) fn word<T: std::str::FromStr + Default>(layers: &Layers, path: &str) -> T {
     layers.text(path).and_then(|word| word.parse().ok()).unwrap_or_default()
 }
 
-fn duration(layers: &Layers, path: &str) -> Duration {
+pub(super) fn duration(layers: &Layers, path: &str) -> Duration {
     match effective(layers, path) {
         Some(Value::Duration(duration)) => duration,
         _ => Duration::ZERO,
     }
 }
 
-fn list(layers: &Layers, path: &str) -> Vec<String> {
+pub(super) fn list(layers: &Layers, path: &str) -> Vec<String> {
     match effective(layers, path) {
         Some(Value::List(items)) => items,
         _ => Vec::new(),
-    }
-}
-
-fn raw(layers: &Layers, path: &str) -> Option<serde_json::Value> {
-    match layers.get(path) {
-        Some((Value::Raw(value), _)) => Some(value.clone()),
-        _ => None,
     }
 }
 

@@ -150,10 +150,13 @@ fn every_key_can_be_set_by_its_variable() {
             .map(|value| value.shown())
             .filter(|text| !text.starts_with(['[', '{']));
         let text = text.unwrap_or_else(|| "7=7".to_owned());
-        let text = if key.path == "terminal.ssh_port" {
-            "7"
-        } else {
-            text.as_str()
+        let text = match key.path {
+            "terminal.ssh_port" => "7",
+            "web.search.provider" => "exa",
+            "web.extract.allow_private" => "wiki.corp,10.0.0.0/8",
+            path if path.ends_with(".url") => "http://localhost:8080",
+            path if path.ends_with(".api_key_env") => "MY_KEY",
+            _ => text.as_str(),
         };
         let environment = [(name.as_str(), text)].into_iter().collect();
         let config = Config::load(&Sources {

@@ -3,10 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde_json::Value as Json;
-
 use super::choice::position;
 use super::file::{Content, Node};
+use super::hosts::HostPattern;
 use crate::environment::is_secret_name;
 use crate::limits::{format_duration, parse_duration};
 use crate::target::TargetSpec;
@@ -26,8 +25,6 @@ pub enum Value {
     List(Vec<String>),
     /// Names with texts, in the order of the file.
     Map(Vec<(String, String)>),
-    /// Whatever the file holds, for a later reader.
-    Raw(Json),
 }
 
 /// What a key takes.
@@ -51,8 +48,12 @@ pub(super) enum Kind {
     List,
     /// Names with scalar values.
     Map,
-    /// Anything.
-    Raw,
+    /// An `http` or `https` address without user and password.
+    Url,
+    /// The name of an environment variable.
+    VariableName,
+    /// A list of host names, addresses and networks.
+    Hosts,
 }
 
 /// Why a value cannot be read.
@@ -80,7 +81,9 @@ impl Kind {
             Self::Target => "a target such as `local`".to_owned(),
             Self::List => "a list such as [A, B]".to_owned(),
             Self::Map => "a mapping such as {NAME: value}".to_owned(),
-            Self::Raw => "a value".to_owned(),
+            Self::Url => "an address such as https://search.example.org".to_owned(),
+            Self::VariableName => "the name of a variable, such as BRAVE_API_KEY".to_owned(),
+            Self::Hosts => "a list such as [wiki.corp, 10.1.0.0/16]".to_owned(),
         }
     }
 
@@ -121,7 +124,17 @@ impl Kind {
                 .collect::<Option<_>>()
                 .map(Value::Map)
                 .ok_or_else(|| format!("is `{text}`, but must be a list such as NAME=value,NAME=value")),
-            Self::Raw => Ok(Value::Raw(Json::String(text.to_owned()))),
+            Self::Url => match web_address(text) {
+                Ok(()) => Ok(Value::Text(text.trim_end_matches('/').to_owned())),
+                Err(problem) => Err(problem.to_owned()),
+            },
+            // What stands there instead of a name may be the secret itself, so it is not repeated.
+            Self::VariableName if is_variable_name(text) => Ok(Value::Text(text.to_owned())),
+            Self::VariableName => Err(format!("must be {}, and not the key itself", self.wanted())),
+            Self::Hosts => {
+                let items: Vec<String> = items().map(str::to_owned).collect();
+                check_hosts(&items).map(|()| Value::List(items))
+            }
         }
     }
 
@@ -136,19 +149,24 @@ impl Kind {
             return Ok(None);
         }
         let value = match (self, &node.content) {
-            (Self::Raw, _) => Value::Raw(json(node)),
-            (Self::List, Content::List(items)) => Value::List(
-                items
-                    .iter()
-                    .map(|item| match &item.content {
-                        Content::Text(text) => Ok(text.clone()),
-                        other => Err(BadValue {
-                            problem: format!("holds {}, but every item must be a text", other.describe()),
-                            line: item.line,
-                        }),
-                    })
-                    .collect::<Result<_, _>>()?,
-            ),
+            (Self::List | Self::Hosts, Content::List(items)) => {
+                let mut texts = Vec::new();
+                for item in items {
+                    let bad = |problem| BadValue {
+                        problem,
+                        line: item.line,
+                    };
+                    let Content::Text(text) = &item.content else {
+                        let kind = item.content.describe();
+                        return Err(bad(format!("holds {kind}, but every item must be a text")));
+                    };
+                    if self == Self::Hosts {
+                        check_hosts(std::slice::from_ref(text)).map_err(bad)?;
+                    }
+                    texts.push(text.clone());
+                }
+                Value::List(texts)
+            }
             (Self::Map, Content::Map(entries)) => Value::Map(
                 entries
                     .iter()
@@ -165,11 +183,14 @@ impl Kind {
                     })
                     .collect::<Result<_, _>>()?,
             ),
-            (Self::List | Self::Map, _) | (_, Content::List(_) | Content::Map(_)) => {
+            (Self::List | Self::Hosts | Self::Map, _) | (_, Content::List(_) | Content::Map(_)) => {
                 return Err(is_wrong());
             }
             // An unquoted number or switch is no text: `python: 3.12` is a version, where a path is wanted.
-            (Self::Text | Self::Choice(_) | Self::Target, Content::Number(_) | Content::Bool(_))
+            (
+                Self::Text | Self::Choice(_) | Self::Target | Self::Url | Self::VariableName,
+                Content::Number(_) | Content::Bool(_),
+            )
             | (Self::Duration | Self::Count { .. }, Content::Bool(_)) => return Err(is_wrong()),
             (_, content) => self.read_text(scalar(content).unwrap_or_default()).map_err(bad)?,
         };
@@ -186,21 +207,36 @@ fn scalar(content: &Content) -> Option<&str> {
     }
 }
 
-fn json(node: &Node) -> Json {
-    match &node.content {
-        Content::Null => Json::Null,
-        Content::Text(text) => Json::String(text.clone()),
-        Content::Bool(text) => Json::Bool(text.eq_ignore_ascii_case("true")),
-        // What JSON cannot write as a number (hexadecimal, infinity) stays a text.
-        Content::Number(text) => serde_json::from_str(text).map_or_else(|_| Json::String(text.clone()), Json::Number),
-        Content::List(items) => Json::Array(items.iter().map(json).collect()),
-        Content::Map(entries) => Json::Object(
-            entries
-                .iter()
-                .map(|entry| (entry.key.clone(), json(&entry.value)))
-                .collect(),
-        ),
+/// Why a text is no address that web requests can start from. The problem never repeats the text, which may hold a
+/// password.
+pub(crate) fn web_address(text: &str) -> Result<(), &'static str> {
+    let url = url::Url::parse(text)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+        .ok_or("must be an address such as https://search.example.org")?;
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("must not hold a user or password; put `user:password` into a variable and name it in api_key_env");
     }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("must be the address alone, without `?` or `#` and what follows");
+    }
+    Ok(())
+}
+
+/// Lower case is not taken: a key that stands where its variable's name should be would else be told in messages.
+fn is_variable_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_uppercase() || c == '_')
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+}
+
+fn check_hosts(items: &[String]) -> Result<(), String> {
+    for item in items {
+        item.parse::<HostPattern>()
+            .map_err(|error| format!("holds a wrong value: {error}"))?;
+    }
+    Ok(())
 }
 
 impl Value {
@@ -220,10 +256,6 @@ impl Value {
                     .collect();
                 format!("{{{}}}", shown.join(", "))
             }
-            Self::Raw(value) => match hide_secrets(value.clone()) {
-                Json::String(text) => text,
-                value => value.to_string(),
-            },
         }
     }
 }
@@ -236,26 +268,6 @@ impl fmt::Debug for Value {
 }
 
 const HIDDEN: &str = "***";
-
-fn hide_secrets(value: Json) -> Json {
-    match value {
-        Json::Object(entries) => Json::Object(
-            entries
-                .into_iter()
-                .map(|(name, value)| {
-                    let value = if is_secret_name(&name) {
-                        HIDDEN.into()
-                    } else {
-                        hide_secrets(value)
-                    };
-                    (name, value)
-                })
-                .collect(),
-        ),
-        Json::Array(items) => Json::Array(items.into_iter().map(hide_secrets).collect()),
-        other => other,
-    }
-}
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
@@ -299,10 +311,12 @@ mod tests {
                     ("C".into(), String::new()),
                 ]),
             ),
+            (Kind::Url, "http://localhost:8080/", text("http://localhost:8080")),
+            (Kind::VariableName, "MY_KEY_2", text("MY_KEY_2")),
             (
-                Kind::Raw,
-                "{a: [1, 2.5, true, x, 0x1f]}",
-                Value::Raw(serde_json::json!({"a": [1, 2.5, true, "x", "0x1f"]})),
+                Kind::Hosts,
+                "[wiki.corp, 10.0.0.0/8, '::1']",
+                Value::List(vec!["wiki.corp".into(), "10.0.0.0/8".into(), "::1".into()]),
             ),
         ] {
             assert_eq!(read(kind, yaml), Ok(Some(expected)), "{kind:?} {yaml}");
@@ -313,7 +327,8 @@ mod tests {
             Kind::Text,
             Kind::List,
             Kind::Map,
-            Kind::Raw,
+            Kind::Url,
+            Kind::Hosts,
         ] {
             assert_eq!((read(kind, "~"), read(kind, "''")), (Ok(None), Ok(None)), "{kind:?}");
         }
@@ -337,6 +352,17 @@ mod tests {
             (Kind::Target, "dockr:x", ["dockr", "did you mean `docker`"]),
             (Kind::List, "A", ["the text `A`", "[A, B]"]),
             (Kind::List, "[A, 2]", ["the number `2`", "must be a text"]),
+            (Kind::Url, "localhost:8080", ["must be an address", "https://"]),
+            (Kind::Url, "ftp://a/", ["must be an address", "https://"]),
+            (Kind::Url, "http://bob:pw@a/", ["user or password", "api_key_env"]),
+            (Kind::Url, "http://a/?q=1", ["alone", "`?`"]),
+            (
+                Kind::VariableName,
+                "BSAx1",
+                ["name of a variable", "not the key itself"],
+            ),
+            (Kind::Hosts, "[10.0.0.0/99]", ["`10.0.0.0/99`", "10.1.0.0/16"]),
+            (Kind::Hosts, "[http://a/]", ["`http://a/`", "wiki.corp"]),
             (Kind::Map, "[A]", ["a list", "{NAME: value}"]),
             (Kind::Map, "{A: [1]}", ["`A`", "a list"]),
         ] {
@@ -369,7 +395,5 @@ mod tests {
         ]);
         assert_eq!(map.shown(), "{API_KEY: ***, MODE: fast}");
         assert_eq!(format!("{map:?}"), "Value({API_KEY: ***, MODE: fast})");
-        let raw = Value::Raw(serde_json::json!({"provider": "exa", "list": [{"api_key": "s3cret"}]}));
-        assert_eq!(raw.shown(), r#"{"provider":"exa","list":[{"api_key":"***"}]}"#);
     }
 }

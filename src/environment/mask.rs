@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
-use super::build::Built;
+use super::build::{Built, WithheldReason};
 use super::names::is_secret_name;
 use super::snapshot::Environment;
 
@@ -14,16 +14,16 @@ const LONG: usize = 16;
 const SHORTEST: usize = 8;
 
 impl Environment {
-    /// The values to mask, longest first: of every variable that is missing from one of `built` for its secret name,
-    /// as far as the value is distinctive and no variable of any of `built` has the same.
+    /// The values to mask, longest first: of every variable that is missing from one of `built` for its secret name or
+    /// as a credential, as far as the value is distinctive and no variable of any of `built` has the same.
     #[must_use]
     pub fn masked_values(&self, built: &[&Built]) -> Vec<String> {
         let visible: BTreeSet<&OsString> = built.iter().flat_map(|built| built.variables.values()).collect();
         let withheld: BTreeSet<&OsString> = built
             .iter()
             .flat_map(|built| &built.withheld)
+            .filter(|withheld| withheld.reason == WithheldReason::Credential || is_secret_name(&withheld.name))
             .map(|withheld| &withheld.name)
-            .filter(|name| is_secret_name(name))
             .collect();
         let values: BTreeSet<&str> = withheld
             .into_iter()
@@ -93,6 +93,17 @@ mod tests {
             [""; 0]
         );
         assert_eq!(masked(&[("API_KEY", "abc-12345")], &["API_KEY"]), [""; 0]);
+    }
+
+    #[test]
+    fn a_credential_is_masked_whatever_its_name() {
+        let environment = Environment::from_iter([("SEARCH", "abc-12345"), ("OTHER", "def-12345")]);
+        let rules = PassRules {
+            protected: vec!["SEARCH".into()],
+            ..PassRules::default()
+        };
+        let cell = environment.cell_environment(&rules);
+        assert_eq!(environment.masked_values(&[&cell]), ["abc-12345"]);
     }
 
     #[test]

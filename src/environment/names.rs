@@ -19,13 +19,14 @@ pub const SECRET_WORDS: [&str; 12] = [
 ];
 
 /// The variables that the broker itself reads as credentials. Beside them count all secret names that begin with `TALARIA_`.
-pub const BROKER_CREDENTIALS: [&str; 6] = [
+pub const BROKER_CREDENTIALS: [&str; 7] = [
     "MODAL_TOKEN_ID",
     "MODAL_TOKEN_SECRET",
     "BRAVE_API_KEY",
     "TAVILY_API_KEY",
     "EXA_API_KEY",
     "FIRECRAWL_API_KEY",
+    "SEARXNG_API_KEY",
 ];
 
 /// The only variables of the `HERMES_` family that pass without being named.

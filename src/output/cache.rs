@@ -9,7 +9,10 @@ use std::time::{Duration, SystemTime};
 
 use super::spill::SpillError;
 
-const PREFIX: &str = "stdout-";
+/// Beginnings of the names of spill files: a cell's output, and a page that was too long to show.
+pub const SPILL_PREFIXES: [&str; 2] = [STDOUT, PAGE];
+pub(super) const STDOUT: &str = "stdout-";
+pub(super) const PAGE: &str = "page-";
 const SUFFIX: &str = ".txt";
 /// Random bytes in a name; two hexadecimal digits each.
 const RANDOM_BYTES: usize = 16;
@@ -81,16 +84,19 @@ pub fn prune(dir: &Path, older_than: Duration) -> usize {
 }
 
 /// A new name that nobody can guess.
-pub(super) fn spill_name() -> Result<String, SpillError> {
+pub(super) fn spill_name(prefix: &str) -> Result<String, SpillError> {
     let mut random = [0; RANDOM_BYTES];
     getrandom::fill(&mut random).map_err(SpillError::Random)?;
     let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("{PREFIX}{digits}{SUFFIX}"))
+    Ok(format!("{prefix}{digits}{SUFFIX}"))
 }
 
 fn is_spill_name(name: &OsStr) -> bool {
     name.to_str()
-        .and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX))
+        .and_then(|name| {
+            let rest = SPILL_PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix))?;
+            rest.strip_suffix(SUFFIX)
+        })
         .is_some_and(|digits| digits.len() == 2 * RANDOM_BYTES && digits.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
@@ -162,9 +168,11 @@ mod tests {
 
     #[test]
     fn names_are_recognised() {
-        let name = spill_name().unwrap();
-        assert!(is_spill_name(OsStr::new(&name)), "{name}");
-        assert_ne!(name, spill_name().unwrap());
+        for prefix in SPILL_PREFIXES {
+            let name = spill_name(prefix).unwrap();
+            assert!(is_spill_name(OsStr::new(&name)), "{name}");
+            assert_ne!(name, spill_name(prefix).unwrap());
+        }
         for other in ["stdout-.txt", "stdout-12.txt", "notes.txt", "stdout-é.txt"] {
             assert!(!is_spill_name(OsStr::new(other)), "{other}");
         }
@@ -180,7 +188,7 @@ mod tests {
             let file = File::create(dir.join(name)).unwrap();
             file.set_modified(long_ago).unwrap();
         };
-        let (old, new, link) = (spill_name().unwrap(), spill_name().unwrap(), spill_name().unwrap());
+        let [old, new, link] = [PAGE, STDOUT, STDOUT].map(|prefix| spill_name(prefix).unwrap());
         make(&old);
         make("notes.txt");
         File::create(dir.join(&new)).unwrap();

@@ -33,7 +33,8 @@ mod spill;
 mod tests;
 mod window;
 
-pub use cache::{prune, spill_dir};
+pub use cache::{SPILL_PREFIXES, prune, spill_dir};
 pub use clean::clean_text;
 pub use collector::{Collected, Collector, OutputLimits, Stream, Truncation};
 pub use mask::{MaskError, Masker};
+pub use spill::keep_page;

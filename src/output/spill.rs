@@ -129,7 +129,7 @@ impl Spill {
             return;
         };
         let buffer = std::mem::take(buffer);
-        match create(&self.dir, self.cap) {
+        match create(&self.dir, cache::STDOUT, self.cap) {
             Ok(writing) => {
                 self.state = State::Writing(writing);
                 self.write(&buffer);
@@ -197,18 +197,38 @@ impl Spill {
     }
 }
 
+/// Keeps a page's whole text in a private file.
+///
+/// # Errors
+/// A sentence about why it cannot be kept.
+pub fn keep_page(dir: &Path, text: &str) -> Result<PathBuf, String> {
+    let keep = || -> Result<PathBuf, SpillError> {
+        let mut writing = create(dir, cache::PAGE, u64::MAX)?;
+        let written = writing
+            .file
+            .write_all(text.as_bytes())
+            .and_then(|()| writing.file.flush());
+        if let Err(error) = written {
+            remove(&writing.path);
+            return Err(error.into());
+        }
+        Ok(writing.path)
+    };
+    keep().map_err(|error| error.to_string())
+}
+
 fn remove(path: &Path) {
     if let Err(error) = std::fs::remove_file(path) {
         tracing::debug!(file = %path.display(), %error, "a spill file that is not needed stays");
     }
 }
 
-fn create(dir: &Path, cap: u64) -> Result<Writing, SpillError> {
+fn create(dir: &Path, prefix: &str, cap: u64) -> Result<Writing, SpillError> {
     if cap == 0 {
         return Err(SpillError::Disabled);
     }
     cache::make_private(dir)?;
-    let path = dir.join(cache::spill_name()?);
+    let path = dir.join(cache::spill_name(prefix)?);
     let file = OpenOptions::new()
         .write(true)
         .create_new(true)

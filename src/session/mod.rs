@@ -24,6 +24,7 @@ mod run;
 mod slots;
 mod standalone;
 mod terminal_output;
+mod web;
 mod workspace;
 
 pub use cancel::Cancel;
@@ -32,5 +33,6 @@ pub use error::SessionError;
 pub use handle::Session;
 pub use options::SessionOptions;
 pub(crate) use options::spill_folder;
+pub use web::{web_credentials, web_options};
 
 pub(crate) use slots::Slots;

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use super::error::SessionError;
 use super::reach;
+use super::web::{web_credentials, web_options};
 use crate::backends::Backend;
 use crate::backends::local::Local;
-use crate::config::{Config, EnvPolicy, Mode, ResolvedTarget, Rpc, Transport};
+use crate::config::{Config, EnvPolicy, Mode, ResolvedTarget, Rpc, Transport, Web};
 use crate::environment::{Environment, PassRules};
 use crate::limits::Limits;
 use crate::output::spill_dir;
@@ -66,7 +67,10 @@ impl SessionOptions {
             cwd: Some(cwd.into()),
             mode: Mode::Project,
             python: None,
-            host: Arc::new(BuiltinTools::new(Some(spill_folder(&environment)))),
+            host: Arc::new(
+                BuiltinTools::new(Some(spill_folder(&environment)))
+                    .with_web(web_options(&Web::default(), &environment)),
+            ),
             disabled_tools: Vec::new(),
             environment,
             passes: PassRules::default(),
@@ -113,9 +117,13 @@ impl SessionOptions {
             cwd,
             mode: target.mode,
             python: target.python.clone(),
+            host: Arc::new(
+                BuiltinTools::new(Some(spill_folder(environment))).with_web(web_options(&config.web, environment)),
+            ),
             disabled_tools: config.disabled_tools.clone(),
             passes: PassRules {
                 env_passthrough: target.env_passthrough.clone(),
+                protected: web_credentials(&config.web),
                 ..PassRules::default()
             },
             limits: config.limits.clone(),

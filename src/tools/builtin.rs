@@ -1,16 +1,22 @@
 //! The tools that Talaria brings along.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::{CallContext, ToolCall, ToolHost, ToolSpec, patch, read_file, search_files, terminal, write_file};
+use super::{
+    CallContext, ToolCall, ToolHost, ToolSpec, patch, read_file, search_files, terminal, web_extract, web_search,
+    write_file,
+};
+use crate::web::{Web, WebOptions};
 
 /// The built-in tool host: works on whatever target the call's workspace stands for.
 pub struct BuiltinTools {
     specs: Vec<ToolSpec>,
     spill_dir: Option<PathBuf>,
+    web: Arc<Web>,
 }
 
 impl BuiltinTools {
@@ -25,8 +31,20 @@ impl BuiltinTools {
                 search_files::spec(),
                 patch::spec(),
                 terminal::spec(),
+                web_search::spec(),
+                web_extract::spec(),
             ],
             spill_dir,
+            web: Arc::new(Web::new(WebOptions::default())),
+        }
+    }
+
+    /// What the web tools work with: providers, limits, proxies. By default they search nowhere and read public pages.
+    #[must_use]
+    pub fn with_web(self, options: WebOptions) -> Self {
+        Self {
+            web: Arc::new(Web::new(options)),
+            ..self
         }
     }
 }
@@ -44,6 +62,8 @@ impl ToolHost for BuiltinTools {
             "search_files" => search_files::call(&call.arguments, context).await,
             "patch" => patch::call(&call.arguments, context).await,
             "terminal" => terminal::call(&call.arguments, context).await,
+            "web_search" => web_search::call(&call.arguments, context, &self.web).await,
+            "web_extract" => web_extract::call(&call.arguments, context, &self.web, self.spill_dir.as_deref()).await,
             other => failure(format!("{other} is no built-in tool; use one that hermes_tools has")),
         }
     }

@@ -10,6 +10,8 @@ mod shell;
 mod spec;
 mod stub;
 mod terminal;
+mod web_extract;
+mod web_search;
 mod workspace;
 mod write_file;
 

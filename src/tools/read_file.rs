@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::builtin::{failure, text};
 use super::{CallContext, LocalFiles, Page, ReadRequest, ToolSpec};
+use crate::output::SPILL_PREFIXES;
 
 const DEFAULT_LIMIT: u64 = 2000;
 
@@ -76,7 +77,7 @@ pub(super) async fn call(arguments: &Map<String, Value>, context: &CallContext, 
     clippy::cast_sign_loss,
     reason = "the cast saturates, and validation has ruled out fractions and negative numbers"
 )]
-fn whole(number: &Value) -> Option<u64> {
+pub(super) fn whole(number: &Value) -> Option<u64> {
     number.as_u64().or_else(|| number.as_f64().map(|number| number as u64))
 }
 
@@ -87,7 +88,7 @@ fn is_spill(path: &Path, folder: &Path) -> bool {
         && path
             .file_name()
             .and_then(|name| name.to_str())
-            .is_some_and(|name| name.starts_with("stdout-"));
+            .is_some_and(|name| SPILL_PREFIXES.iter().any(|prefix| name.starts_with(prefix)));
     is_ours && path.symlink_metadata().is_ok_and(|metadata| metadata.is_file())
 }
 
@@ -154,11 +155,13 @@ mod tests {
     async fn spill_files_are_served_and_nothing_beside_them() {
         let target = tempfile::tempdir().unwrap();
         let spill = tempfile::tempdir().unwrap();
-        for name in ["stdout-1.txt", "secret"] {
+        for name in ["stdout-1.txt", "page-1.txt", "secret"] {
             std::fs::write(spill.path().join(name), "spilled").unwrap();
         }
         std::os::unix::fs::symlink(spill.path().join("secret"), spill.path().join("stdout-2")).unwrap();
-        assert!(is_spill(&spill.path().join("stdout-1.txt"), spill.path()));
+        for ours in ["stdout-1.txt", "page-1.txt"] {
+            assert!(is_spill(&spill.path().join(ours), spill.path()), "{ours}");
+        }
         for other in ["secret", "stdout-2", "stdout-none", "x/../stdout-1.txt"] {
             assert!(!is_spill(&spill.path().join(other), spill.path()), "{other}");
         }
