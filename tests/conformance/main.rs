@@ -33,6 +33,7 @@ mod standalone;
 mod terminal;
 mod tool_host;
 mod tools;
+mod web;
 mod worked_examples;
 
 use std::process::ExitCode;
@@ -69,6 +70,7 @@ const AREAS: &[(&str, &[Case])] = &[
     ("files", files::CASES),
     ("patch", patch::CASES),
     ("terminal", terminal::CASES),
+    ("web", web::CASES),
     ("shell_state", shell_state::CASES),
 ];
 
@@ -79,6 +81,7 @@ const HERE: &[(&str, &[Case])] = &[
     ("interpreters", interpreters::CASES_HERE),
     ("socket", socket::CASES),
     ("worked_examples", worked_examples::CASES),
+    ("web", web::CASES_HERE),
 ];
 
 /// What holds where calls go through a directory: the environment is the target's.

@@ -46,7 +46,7 @@ def described(function):
         "doc": len(inspect.getdoc(function)) > 100 and all(name in inspect.getdoc(function) for name in signature.parameters),
     }
 def all_of_them():
-    return {name: described(getattr(hermes_tools, name)) for name in ("read_file", "write_file", "patch", "terminal")}
+    return {name: described(getattr(hermes_tools, name)) for name in ("read_file", "write_file", "patch", "terminal", "web_search", "web_extract")}
 "#;
     rig.file("described.py", code);
     let session = rig.session();
@@ -55,6 +55,8 @@ def all_of_them():
         "write_file": {"parameters": [["path", "str", null], ["content", "str", null]], "returns": "dict", "doc": true},
         "patch": {"parameters": [["path", "str | None", "None"], ["old_string", "str | None", "None"], ["new_string", "str | None", "None"], ["replace_all", "bool", "False"], ["mode", "str", "'replace'"], ["patch", "str | None", "None"]], "returns": "dict", "doc": true},
         "terminal": {"parameters": [["command", "str", null], ["timeout", "float | None", "None"], ["workdir", "str | None", "None"]], "returns": "dict", "doc": true},
+        "web_search": {"parameters": [["query", "str", null], ["limit", "int", "5"]], "returns": "dict", "doc": true},
+        "web_extract": {"parameters": [["urls", "list | str", null], ["char_limit", "int | None", "None"]], "returns": "dict", "doc": true},
     });
     let here = "import json, described; print(json.dumps(described.all_of_them()))";
     assert_eq!(session.value(here), expected);
@@ -73,7 +75,7 @@ fn all_names_what_there_is(rig: &Rig) {
     let code = "import hermes_tools\nprint(*sorted(hermes_tools.__all__))";
     assert_eq!(
         session.ok(code),
-        "json_parse patch read_file retry search_files shell_quote terminal write_file\n"
+        "json_parse patch read_file retry search_files shell_quote terminal web_extract web_search write_file\n"
     );
     assert_eq!(
         with_tools(&session, &["terminal"], code),
@@ -86,7 +88,7 @@ fn all_names_what_there_is(rig: &Rig) {
     let disabled = rig.session_with(|options| options.disabled_tools = vec!["write_file".into()]);
     assert_eq!(
         disabled.ok(code),
-        "json_parse patch read_file retry search_files shell_quote terminal\n"
+        "json_parse patch read_file retry search_files shell_quote terminal web_extract web_search\n"
     );
 }
 
@@ -192,7 +194,7 @@ print(_call("no_such_tool", {})["error"])
     let outcome = session.cell(code);
     assert_eq!(
         outcome.output,
-        "no_such_tool is not available in scripts; available: read_file, write_file, search_files, patch, terminal\n",
+        "no_such_tool is not available in scripts; available: read_file, write_file, search_files, patch, terminal, web_search, web_extract\n",
         "{outcome:#?}"
     );
     assert_eq!(outcome.tool_calls_made, 0);
