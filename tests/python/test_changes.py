@@ -134,3 +134,13 @@ def test_many_splices(changes, tmp_path):
         fields += [b"%d %d" % (10 * number, 10 * number + 9), b"x"]
     assert changes.change(fields) == [b"done"]
     assert path.read_bytes() == b"x9" * 100
+
+
+def test_who_reads_meanwhile_reads_on_in_what_was(changes, tmp_path):
+    paths = files(tmp_path, 2)
+    with paths[0].open() as one, paths[1].open() as other:
+        fields = edit(changes, paths[0], b"new") + edit(changes, paths[1], b"new")
+        assert changes.change(fields) == [b"done"]
+        assert (one.read(), other.read()) == ("old 0", "old 1")
+    assert changes.change(edit(changes, paths[0], b"newer")) == [b"done"]
+    assert [path.read_text() for path in paths] == ["newer", "new"]

@@ -494,6 +494,23 @@ mod tests {
     }
 
     #[test]
+    fn who_reads_meanwhile_reads_on_in_what_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = files(folder.path(), 2);
+        let mut before = paths.iter().map(|path| File::open(path).unwrap());
+        let (mut one, mut other) = (before.next().unwrap(), before.next().unwrap());
+        change(&[edit(&paths[0], "new"), edit(&paths[1], "new")]).unwrap();
+        for (file, old) in [(&mut one, "old 0"), (&mut other, "old 1")] {
+            let mut text = String::new();
+            file.read_to_string(&mut text).unwrap();
+            assert_eq!(text, old);
+        }
+        change(&[edit(&paths[0], "newer")]).unwrap();
+        assert_eq!(std::fs::read(&paths[0]).unwrap(), b"newer");
+        assert_eq!(names(folder.path(), 9).len(), 2);
+    }
+
+    #[test]
     fn two_that_wait_for_each_other_both_end() {
         let folder = tempfile::tempdir().unwrap();
         let paths = files(folder.path(), 1);
