@@ -35,16 +35,16 @@ pub(super) struct Match {
     pub(super) line: Option<usize>,
 }
 
-/// All places of `old` at the first level that has any; at most `limit`. They do not overlap, unless that is what
+/// All places of `old` at the first level that has any. They do not overlap, unless that is what
 /// makes a single one doubtful (`overlapping`).
-pub(super) fn find(lines: &Lines<'_>, old: &str, overlapping: bool, limit: usize) -> (Level, Vec<Match>) {
+pub(super) fn find(lines: &Lines<'_>, old: &str, overlapping: bool) -> (Level, Vec<Match>) {
     let text = lines.text();
     let part = |range: Range<usize>| Match {
         range,
         shift: Shift::none(),
         line: None,
     };
-    let exact = exactly(text, old, overlapping, limit);
+    let exact = exactly(text, old, overlapping);
     if !exact.is_empty() {
         return (Level::Exact, exact.into_iter().map(part).collect());
     }
@@ -52,18 +52,12 @@ pub(super) fn find(lines: &Lines<'_>, old: &str, overlapping: bool, limit: usize
     let pattern: Vec<&str> = pieces.iter().map(|piece| piece.content).collect();
     for level in [Level::Ends, Level::Blanks, Level::Indent, Level::Lookalike] {
         let mut found: Vec<Match> = match level {
-            Level::Ends => alike(text, old, false, overlapping, limit)
-                .into_iter()
-                .map(part)
-                .collect(),
-            Level::Lookalike => alike(text, old, true, overlapping, limit)
-                .into_iter()
-                .map(part)
-                .collect(),
+            Level::Ends => alike(text, old, false, overlapping).into_iter().map(part).collect(),
+            Level::Lookalike => alike(text, old, true, overlapping).into_iter().map(part).collect(),
             _ => Vec::new(),
         };
         if found.is_empty() && level != Level::Ends {
-            found = whole_lines(lines, &pieces, &pattern, level, overlapping, limit);
+            found = whole_lines(lines, &pieces, &pattern, level, overlapping);
         }
         if !found.is_empty() {
             return (level, found);
@@ -72,7 +66,7 @@ pub(super) fn find(lines: &Lines<'_>, old: &str, overlapping: bool, limit: usize
     (Level::Lookalike, Vec::new())
 }
 
-fn exactly(text: &str, old: &str, overlapping: bool, limit: usize) -> Vec<Range<usize>> {
+fn exactly(text: &str, old: &str, overlapping: bool) -> Vec<Range<usize>> {
     let finder = memmem::Finder::new(old);
     let step = if overlapping {
         old.chars().next().map_or(1, char::len_utf8)
@@ -81,9 +75,7 @@ fn exactly(text: &str, old: &str, overlapping: bool, limit: usize) -> Vec<Range<
     };
     let mut found = Vec::new();
     let mut from = 0;
-    while found.len() < limit
-        && let Some(at) = finder.find(&text.as_bytes()[from..])
-    {
+    while let Some(at) = finder.find(&text.as_bytes()[from..]) {
         let at = from + at;
         // A line end is not cut: what is before the first belongs to it.
         let has_return = old.starts_with('\n') && text[..at].ends_with('\r');
@@ -98,7 +90,7 @@ fn exactly(text: &str, old: &str, overlapping: bool, limit: usize) -> Vec<Range<
 }
 
 /// Places that are the same but for line ends, and `folded` also but for what looks alike.
-fn alike(text: &str, old: &str, folded: bool, overlapping: bool, limit: usize) -> Vec<Range<usize>> {
+fn alike(text: &str, old: &str, folded: bool, overlapping: bool) -> Vec<Range<usize>> {
     let pattern: Vec<char> = folded_chars(old, folded).map(|(_, c)| c).collect();
     let has_ends = text.contains('\r') || old.contains('\r');
     let has_alike = folded && !(text.is_ascii() && old.is_ascii());
@@ -107,9 +99,7 @@ fn alike(text: &str, old: &str, folded: bool, overlapping: bool, limit: usize) -
     };
     let mut found = Vec::new();
     let mut at = 0;
-    while found.len() < limit
-        && let Some(start) = text[at..].find(|c: char| c == first || c == '\r' || (folded && !c.is_ascii()))
-    {
+    while let Some(start) = text[at..].find(|c: char| c == first || c == '\r' || (folded && !c.is_ascii())) {
         let start = at + start;
         let next = folded_chars(&text[start..], false).next();
         at = start + next.map_or(1, |((_, end), _)| end);
@@ -193,13 +183,10 @@ fn whole_lines(
     pattern: &[&str],
     level: Level,
     overlapping: bool,
-    limit: usize,
 ) -> Vec<Match> {
     let mut found = Vec::new();
     let mut next = 0;
-    while found.len() < limit
-        && let Some((line, shift)) = find_lines(lines, pattern, level, next)
-    {
+    while let Some((line, shift)) = find_lines(lines, pattern, level, next) {
         let last = line + pattern.len() - 1;
         let has_end = pieces.last().is_some_and(|piece| piece.has_end);
         let end = if has_end {
@@ -269,7 +256,7 @@ mod tests {
 
     fn found<'a>(text: &'a str, old: &str) -> (Level, Vec<&'a str>) {
         let lines = Lines::new(text);
-        let (level, found) = find(&lines, old, true, 100);
+        let (level, found) = find(&lines, old, true);
         (level, found.into_iter().map(|found| &text[found.range]).collect())
     }
 
@@ -319,8 +306,8 @@ mod tests {
         let text = "  a\n  b\n    a\n    b\n";
         assert_eq!(found(text, "a\nb\n").1, ["  a\n  b\n", "    a\n    b\n"]);
         let lines = Lines::new("x\nx\nx\n");
-        assert_eq!(find(&lines, "x \nx", true, 9).1.len(), 2);
-        assert_eq!(find(&lines, "x \nx", false, 9).1.len(), 1);
-        assert_eq!(find(&lines, "x", false, 2).1.len(), 2);
+        assert_eq!(find(&lines, "x \nx", true).1.len(), 2);
+        assert_eq!(find(&lines, "x \nx", false).1.len(), 1);
+        assert_eq!(find(&lines, "x", false).1.len(), 3);
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn replace(text: &str, old: &str, new: &str, all: bool) -> Result<Vec
         return Err("old_string and new_string are the same; nothing would change".into());
     }
     let lines = Lines::new(text);
-    let (level, found) = find(&lines, old, !all, usize::MAX);
+    let (level, found) = find(&lines, old, !all);
     let how = match level {
         Level::Exact => "",
         Level::Ends => " but for line ends",
