@@ -8,6 +8,7 @@ mod containers;
 mod local;
 mod measure;
 mod patch;
+mod search;
 
 use measure::Result;
 
@@ -28,6 +29,9 @@ fn main() -> Result<()> {
         }
         if patch::FIGURES.iter().any(|name| wanted(name)) {
             patch::measure().await?;
+        }
+        if search::FIGURES.iter().any(|name| wanted(name)) {
+            search::measure().await?;
         }
         Ok(())
     }))?

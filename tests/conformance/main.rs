@@ -25,6 +25,7 @@ mod odd_tools;
 mod outcome;
 mod patch;
 mod rig;
+mod search;
 mod security;
 mod shell_state;
 mod sizes;
@@ -68,6 +69,7 @@ const AREAS: &[(&str, &[Case])] = &[
     ("calls", calls::CASES),
     ("sizes", sizes::CASES),
     ("files", files::CASES),
+    ("search", search::CASES),
     ("patch", patch::CASES),
     ("terminal", terminal::CASES),
     ("web", web::CASES),

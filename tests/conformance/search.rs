@@ -1,0 +1,236 @@
+//! `search_files` as a script uses it.
+
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::{Value, json};
+
+use crate::rig::{HANG, Kind, Rig, TestSession};
+use crate::{Case, cases};
+
+pub(crate) const CASES: &[Case] = cases![
+    every_mode_has_all_keys,
+    what_is_left_out_and_what_a_path_brings_back,
+    pages_join_to_the_whole,
+    paths_go_to_the_other_tools,
+    what_cannot_be_searched_says_so,
+    unreadable_folders_are_warned_of,
+    a_search_that_nobody_waits_for_ends,
+    many_searches_side_by_side,
+];
+
+fn search(session: &TestSession, arguments: &Value) -> Value {
+    let arguments = json!(arguments.to_string()).to_string();
+    session.value(&format!(
+        "import json\nfrom hermes_tools import search_files\nprint(json.dumps(search_files(**json.loads({arguments}))))"
+    ))
+}
+
+fn every_mode_has_all_keys(rig: &Rig) {
+    rig.file("src/a.py", "import os\n# caf\u{e9}\nprint(os.name)\n");
+    rig.file("src/b.md", "os\n");
+    let session = rig.session();
+    assert_eq!(
+        search(
+            &session,
+            &json!({"pattern": r"\bos\b", "file_glob": "*.py", "context": 1})
+        ),
+        json!({
+            "matches": [
+                {"path": "src/a.py", "line": 1, "content": "import os", "before": [], "after": ["# caf\u{e9}"]},
+                {"path": "src/a.py", "line": 3, "content": "print(os.name)", "before": ["# caf\u{e9}"], "after": []},
+            ],
+            "files": [], "counts": {}, "total_count": 2, "truncated": false,
+        })
+    );
+    assert_eq!(
+        search(&session, &json!({"pattern": "os", "output_mode": "files_only"})),
+        json!({"matches": [], "files": ["src/a.py", "src/b.md"], "counts": {}, "total_count": 2, "truncated": false})
+    );
+    assert_eq!(
+        search(&session, &json!({"pattern": "os", "output_mode": "count"})),
+        json!({"matches": [], "files": [], "counts": {"src/a.py": 2, "src/b.md": 1}, "total_count": 3, "truncated": false})
+    );
+    let older = std::fs::File::options()
+        .write(true)
+        .open(rig.work().join("src/b.md"))
+        .unwrap();
+    older.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    assert_eq!(
+        search(&session, &json!({"pattern": "src/*", "target": "files"})),
+        json!({"matches": [], "files": ["src/a.py", "src/b.md"], "counts": {}, "total_count": 2, "truncated": false})
+    );
+    assert_eq!(
+        search(&session, &json!({"pattern": "nowhere"})),
+        json!({"matches": [], "files": [], "counts": {}, "total_count": 0, "truncated": false})
+    );
+}
+
+fn what_is_left_out_and_what_a_path_brings_back(rig: &Rig) {
+    for path in [
+        "a.txt",
+        "a.log",
+        ".env",
+        ".config/x",
+        "build/a.txt",
+        "deep/er/build/a.txt",
+        "vendor/v.txt",
+    ] {
+        rig.file(path, "word");
+    }
+    rig.file("binary.txt", "word\0");
+    rig.file(".gitignore", "*.log\nbuild/\n");
+    rig.file("vendor/.ignore", "*\n");
+    std::os::unix::fs::symlink("a.txt", rig.work().join("link.txt")).unwrap();
+    std::os::unix::fs::symlink(".", rig.work().join("circle")).unwrap();
+    let session = rig.session();
+    let files = |arguments: Value| {
+        let found = search(&session, &arguments);
+        found["files"].clone()
+    };
+    let all = json!({"pattern": "word", "output_mode": "files_only"});
+    assert_eq!(files(all.clone()), json!(["a.txt"]));
+    for (path, expected) in [
+        ("build", json!(["build/a.txt"])),
+        (".env", json!([".env"])),
+        (".config", json!([".config/x"])),
+        ("a.log", json!(["a.log"])),
+        ("link.txt", json!(["link.txt"])),
+        ("vendor", json!([])),
+    ] {
+        let mut asked = all.clone();
+        asked["path"] = path.into();
+        assert_eq!(files(asked), expected, "{path}");
+    }
+    let hinted = search(&session, &json!({"pattern": "word", "path": "vendor"}));
+    assert!(hinted["hint"].as_str().unwrap().contains("vendor/v.txt"), "{hinted}");
+    let hinted = search(&session, &json!({"pattern": "word", "file_glob": ["*.rs", "*.go"]}));
+    assert!(hinted["hint"].as_str().unwrap().contains("file_glob"), "{hinted}");
+    assert_eq!(
+        files(json!({"pattern": "word", "output_mode": "files_only", "file_glob": "!*.txt"})),
+        json!([])
+    );
+}
+
+fn pages_join_to_the_whole(rig: &Rig) {
+    for number in 0..40 {
+        rig.file(&format!("d{}/f{number}", number % 7), "word\n".repeat(number + 1));
+    }
+    let code = "
+from hermes_tools import search_files
+whole = search_files('word', limit=5000)
+assert len(whole['matches']) == whole['total_count'] == 820 and not whole['truncated'], whole
+offset, joined = 0, []
+while True:
+    page = search_files('word', offset=offset, limit=61)
+    assert page['total_count'] == 820
+    joined += page['matches']
+    offset += len(page['matches'])
+    if not page['truncated']: break
+    assert 'offset=%d' % offset in page['hint'], page['hint']
+print(joined == whole['matches'], search_files('word', offset=5000)['hint'])
+";
+    assert_eq!(rig.session().ok(code), "True offset=5000 is past the last result.\n");
+}
+
+fn paths_go_to_the_other_tools(rig: &Rig) {
+    rig.file("src/deep/one.py", "old_api_call(1)\n");
+    rig.file("src/two.py", "x = old_api_call(old_api_call(2))\n");
+    std::fs::write(rig.home().join("three.py"), "old_api_call(3)").unwrap();
+    let code = "
+from hermes_tools import search_files, read_file, terminal
+def found(path): return [match['path'] for match in search_files('old_api_call', path=path, file_glob='*.py')['matches']]
+print(found('src/'), found('.'), found('~'), found('../work/src'))
+for path in ('src', '~', '..'):
+    for file in found(path): assert 'old_api' in read_file(file)['content'], file
+terminal('cd src')
+print(found('.'), found('..'))
+";
+    assert_eq!(
+        rig.session().ok(code),
+        "['src/deep/one.py', 'src/two.py'] ['src/deep/one.py', 'src/two.py'] ['~/three.py'] \
+         ['../work/src/deep/one.py', '../work/src/two.py']\n\
+         ['deep/one.py', 'two.py'] ['../src/deep/one.py', '../src/two.py']\n"
+    );
+}
+
+fn what_cannot_be_searched_says_so(rig: &Rig) {
+    rig.file("config.yaml", "a");
+    rig.file("image.png", b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00");
+    let session = rig.session();
+    session.ok("import os; os.mkfifo('fifo')");
+    for (arguments, word) in [
+        (json!({"pattern": "(a"}), "re.escape"),
+        (json!({"pattern": "(?<=a)b"}), "look-around"),
+        (json!({"pattern": "a\nb"}), "line break"),
+        (json!({"pattern": "a", "path": "config.yml"}), "config.yaml"),
+        (
+            json!({"pattern": "a", "path": "config.yaml/x"}),
+            "a part of the path is a file",
+        ),
+        (json!({"pattern": "a", "path": ""}), "empty"),
+        (json!({"pattern": "a", "path": "fifo"}), "a named pipe"),
+        (json!({"pattern": "a", "path": "image.png"}), "a PNG image"),
+        (json!({"pattern": "a", "path": "/proc/self"}), "each process"),
+        (json!({"pattern": "a", "file_glob": "{a"}), "file_glob"),
+        (json!({"pattern": "a", "limit": 0}), "at least 1"),
+    ] {
+        let result = search(&session, &arguments);
+        assert_eq!(result.as_object().unwrap().len(), 1, "{arguments}: {result}");
+        assert!(
+            result["error"].as_str().unwrap().contains(word),
+            "{arguments}: {result}"
+        );
+    }
+}
+
+/// Root may read anything, so it is another user that searches; in a container there is none.
+fn unreadable_folders_are_warned_of(rig: &Rig) {
+    if rig.target.kind == Kind::Docker {
+        return;
+    }
+    let Some(user) = rig.other_user() else {
+        return;
+    };
+    rig.file("open/f", "word");
+    rig.file("closed/f", "word");
+    rig.file("shut", "word");
+    for (path, bits) in [("open", 0o755), ("closed", 0o700), ("shut", 0o600), ("open/f", 0o644)] {
+        std::fs::set_permissions(rig.work().join(path), std::fs::Permissions::from_mode(bits)).unwrap();
+    }
+    let code = "
+from hermes_tools import search_files
+found = search_files('word')
+print([match['path'] for match in found['matches']], found['warnings'])
+print(search_files('word', path='closed')['error'].startswith('cannot search'))";
+    let output = user.cli(rig, ["run", "-c", code]).through(user.prefix()).run();
+    assert_eq!(
+        output.stdout,
+        "['open/f'] ['cannot search closed: this user has no right to', 'cannot search shut: this user has no right to']\nTrue\n",
+        "{output:?}"
+    );
+}
+
+fn a_search_that_nobody_waits_for_ends(rig: &Rig) {
+    rig.file("f", format!("{}c\n", "a".repeat(60)));
+    let session = rig.session();
+    // Python needs years for this one; the cell ends long before.
+    let outcome = session.cell_for(
+        2.0,
+        "from hermes_tools import search_files\nprint(search_files('x(?:a|aa)+b|^(?:a|aa)+b$'))",
+    );
+    assert!(outcome.duration_seconds < HANG.as_secs_f64(), "{outcome:?}");
+    assert_eq!(search(&session, &json!({"pattern": "c$"}))["total_count"], 1);
+}
+
+fn many_searches_side_by_side(rig: &Rig) {
+    for number in 0..30 {
+        rig.file(&format!("f{number}"), format!("word{number}\n"));
+    }
+    let code = "
+from concurrent.futures import ThreadPoolExecutor
+from hermes_tools import search_files
+with ThreadPoolExecutor(8) as pool:
+    found = list(pool.map(lambda number: search_files('word%d$' % number)['matches'], range(30)))
+print([[match['path'] for match in matches] for matches in found] == [['f%d' % number] for number in range(30)])";
+    assert_eq!(rig.session().ok(code), "True\n");
+}
