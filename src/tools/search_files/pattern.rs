@@ -12,7 +12,7 @@ use super::python::{self, PythonPattern};
 /// How deep groups may be nested.
 const NEST_LIMIT: u32 = 200;
 /// Bytes that a pattern may take once it is compiled.
-const SIZE_LIMIT: usize = 100 << 20;
+const SIZE_LIMIT: usize = 32 << 20;
 /// Bytes of a pattern that an error shows.
 const SHOWN: usize = 200;
 
