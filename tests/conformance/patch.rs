@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
 use serde_json::{Value, json};
 
-use crate::rig::{Rig, TestSession};
+use crate::rig::{Kind, Rig, TestSession};
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
@@ -18,6 +18,7 @@ pub(crate) const CASES: &[Case] = cases![
     arguments_that_do_not_belong_together,
     patches_side_by_side_lose_nothing,
     nothing_is_left_beside,
+    a_file_that_is_a_mount_is_patched_too,
 ];
 
 fn patch(session: &TestSession, arguments: &Value) -> Value {
@@ -369,4 +370,22 @@ fn nothing_is_left_beside(rig: &Rig) {
         .unwrap();
     replace(&session, "f", "a", "b");
     assert_eq!(names(rig), ["f"]);
+}
+
+/// Nothing can be renamed onto a mount. Engines give each container a file of this kind.
+fn a_file_that_is_a_mount_is_patched_too(rig: &Rig) {
+    if rig.target.kind != Kind::Docker {
+        return;
+    }
+    let session = rig.session();
+    rig.file("other", "old\n");
+    let code = "
+from hermes_tools import patch, terminal
+terminal('echo \"127.0.0.9 old\" >>/etc/hosts')
+text = '*** Update File: %s\\n@@\\n-%s\\n+%s\\n'
+both = text % ('/etc/hosts', '127.0.0.9 old', '127.0.0.9 new') + text % ('other', 'old', 'new')
+print(patch(patch=both).get('files_modified'), terminal('tail -n 1 /etc/hosts; grep -c hosts /proc/mounts; ls -a /etc | grep talaria')['output'])
+";
+    assert_eq!(session.ok(code), "['/etc/hosts', 'other'] 127.0.0.9 new\n1\n\n");
+    assert_eq!(text(rig, "other"), "new\n");
 }
