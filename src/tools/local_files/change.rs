@@ -183,7 +183,6 @@ impl<'c> Step<'c> {
         let there = self.target.metadata().map_err(|error| self.fail(&error))?;
         let is_same = metadata.is_file()
             && (metadata.dev(), metadata.ino()) == (there.dev(), there.ino())
-            && metadata.len() == found.content.len() as u64
             && holds(&mut file, &found.content).map_err(|error| self.fail(&error))?;
         if !is_same {
             return Err(self.conflict());
