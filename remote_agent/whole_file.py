@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 _IN_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
 
 
-def write(path: bytes, content: bytes) -> List[bytes]:
+def write(path: bytes, content: bytes, protected: List[bytes]) -> List[bytes]:
     """Writes it: bytes written, the resolved path, the folders that had to be made, outermost first."""
     if path.endswith(b"/"):
         raise WorkspaceError("%s is the name of a folder; add a file name" % text(path))
     try:
         target = behind_links(path)
+        _refuse_protected(path, os.path.realpath(target), protected)
         existing: Optional[os.stat_result] = None
         try:
             existing = os.stat(target)
@@ -51,6 +52,25 @@ def write(path: bytes, content: bytes) -> List[bytes]:
     real = canonical(above)
     resolved = target if real is None else os.path.join(real, name)
     return [b"%d" % len(content), text(resolved).encode(), *(text(folder).encode() for folder in made)]
+
+
+def _refuse_protected(path: bytes, real: bytes, patterns: List[bytes]) -> None:
+    """The patterns are those of `src/tools/protected.rs`: the last that fits decides."""
+    fitting = [pattern for pattern in patterns if _fits(real, pattern[1:] if pattern[:1] == b"!" else pattern)]
+    if fitting and fitting[-1][:1] != b"!":
+        raise WorkspaceError(
+            "%s is protected: it decides who gets into the account or what each login runs, or is this broker's own; "
+            "if it is really meant, write it with terminal() or Python, or set code_execution.protect_files to false"
+            % text(path)
+        )
+
+
+def _fits(path: bytes, pattern: bytes) -> bool:
+    if pattern.endswith(b"*"):
+        return path.startswith(pattern[:-1]) and b"/" not in path[len(pattern) - 1 :]
+    if pattern.endswith(b"/"):
+        return path == pattern[:-1] or path.startswith(pattern)
+    return path == pattern
 
 
 def _failed(path: bytes, error: OSError) -> WorkspaceError:

@@ -55,8 +55,8 @@ def perform(verb: bytes, folder: bytes, home: bytes, arguments: List[bytes]) -> 
         path, offset, limit, raw = arguments
         return read_page(folder, home, path, offset.decode(), int(limit), raw == b"1")
     if verb == b"write":
-        path, content = arguments
-        return write(folder, home, path, content)
+        path, content, *protected = arguments
+        return write(folder, home, path, content, protected)
     if verb == b"fetch":
         return fetch(folder, home, arguments)
     if verb == b"change":
@@ -85,11 +85,11 @@ def read_page(folder: bytes, home: bytes, path: bytes, offset: str, limit: int, 
             raise failed("read", target, error) from None
 
 
-def write(folder: bytes, home: bytes, path: bytes, content: bytes) -> List[bytes]:
+def write(folder: bytes, home: bytes, path: bytes, content: bytes, protected: List[bytes]) -> List[bytes]:
     """Writes a file whole or not at all: bytes written, the resolved path, the folders that had to be made."""
     import whole_file
 
-    return whole_file.write(resolve(folder, home, path), content)
+    return whole_file.write(resolve(folder, home, path), content, protected)
 
 
 def fetch(folder: bytes, home: bytes, paths: List[bytes]) -> List[bytes]:

@@ -79,6 +79,9 @@ pub(super) const KEYS: &[Key] = &[
     }),
     key("code_execution.python", Kind::Text, unset),
     key("code_execution.kernel", Kind::Switch, || Some(Value::Switch(true))),
+    key("code_execution.protect_files", Kind::Switch, || {
+        Some(Value::Switch(true))
+    }),
     key("code_execution.rpc", Kind::Choice(Rpc::WORDS), || {
         text(Rpc::default().as_str())
     }),

@@ -40,6 +40,8 @@ pub struct Config {
     pub python: Option<PathBuf>,
     /// Whether a session keeps a kernel; without one, every cell is a script of its own.
     pub kernel: bool,
+    /// Whether the file tools refuse to write what lets the account in, and its like.
+    pub protect_files: bool,
     /// How messages travel on this machine.
     pub rpc: Rpc,
     /// What a cell may use.
@@ -116,6 +118,10 @@ impl Config {
             mode: word(&layers, "code_execution.mode"),
             python: layers.text("code_execution.python").map(PathBuf::from),
             kernel: matches!(effective(&layers, "code_execution.kernel"), Some(Value::Switch(true))),
+            protect_files: matches!(
+                effective(&layers, "code_execution.protect_files"),
+                Some(Value::Switch(true))
+            ),
             rpc: word(&layers, "code_execution.rpc"),
             limits: limits(&layers),
             terminal_timeout: duration(&layers, "terminal.timeout"),

@@ -43,6 +43,8 @@ pub struct SessionOptions {
     pub limits: Limits,
     /// Limit of a `terminal` command that names none.
     pub terminal_timeout: Duration,
+    /// Whether the file tools refuse to write what lets the account in and its like ([`crate::tools::Protected`]).
+    pub protect_files: bool,
     /// `false`: every cell is a standalone script.
     pub keep_kernel: bool,
     /// How tool calls travel on this machine.
@@ -76,6 +78,7 @@ impl SessionOptions {
             passes: PassRules::default(),
             limits: Limits::default(),
             terminal_timeout: Duration::from_secs(180),
+            protect_files: true,
             keep_kernel: true,
             rpc: socket_rpc::Transport::Unix,
             transport: Transport::Auto,
@@ -128,6 +131,7 @@ impl SessionOptions {
             },
             limits: config.limits.clone(),
             terminal_timeout: config.terminal_timeout,
+            protect_files: config.protect_files,
             keep_kernel: config.kernel,
             rpc: match config.rpc {
                 Rpc::Unix => socket_rpc::Transport::Unix,

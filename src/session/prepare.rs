@@ -24,7 +24,7 @@ use crate::link::LinkError;
 use crate::outcome::Phases;
 use crate::output::Masker;
 use crate::place::Place;
-use crate::tools::{CallPath, Shell, stub_source};
+use crate::tools::{CallPath, Protected, Shell, stub_source};
 
 /// How the target side says that a fork failed: `remote_agent/scarce.py`.
 const NO_PROCESS: &str = "no process can be started";
@@ -174,8 +174,17 @@ impl Inner {
         let options = &self.options;
         let shell = Shell::new(place.clone(), options.passes.clone(), options.terminal_timeout);
         let spill = spill_folder(&options.environment);
+        let mut protected = Protected::default();
+        if options.protect_files {
+            let home = place.home.as_ref();
+            let real = home.and_then(|home| place.is_here().then(|| home.canonicalize().ok()).flatten());
+            protected = Protected::of_account(real.or(home.cloned()).as_deref());
+            if place.is_here() {
+                protected.add_folder(&spill);
+            }
+        }
         self.workspace
-            .settle(shell, TerminalOutput::new(spill, &options.limits));
+            .settle(shell, TerminalOutput::new(spill, &options.limits), protected);
         state.place = Some(place);
     }
 

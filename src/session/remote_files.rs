@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 use bytes::Bytes;
 
 use crate::kernel::Agent;
-use crate::tools::{Page, ReadRequest, Shell, WorkspaceError, Written};
+use crate::tools::{Page, Protected, ReadRequest, Shell, WorkspaceError, Written};
 
 /// Reads one page, as `read_page` of `remote_agent/workspace.py` gives it.
 pub(super) async fn read_page(agent: &Agent, shell: &Shell, request: ReadRequest) -> Result<Page, WorkspaceError> {
@@ -29,11 +29,18 @@ pub(super) async fn read_page(agent: &Agent, shell: &Shell, request: ReadRequest
 }
 
 /// Writes a file whole or not at all, as `write` of `remote_agent/workspace.py` does.
-pub(super) async fn write(agent: &Agent, shell: &Shell, path: &str, content: &str) -> Result<Written, WorkspaceError> {
-    let arguments = vec![
+pub(super) async fn write(
+    agent: &Agent,
+    shell: &Shell,
+    path: &str,
+    content: &str,
+    protected: &Protected,
+) -> Result<Written, WorkspaceError> {
+    let mut arguments = vec![
         Bytes::copy_from_slice(path.as_bytes()),
         Bytes::copy_from_slice(content.as_bytes()),
     ];
+    arguments.extend_from_slice(protected.patterns());
     let mut fields = perform(agent, shell, "write", arguments).await?.into_iter();
     let bytes_written = text(fields.next());
     Ok(Written {

@@ -1,7 +1,7 @@
 //! Files and commands of a session: on this machine files in-process, elsewhere as verbs of the session's
 //! supervisor; commands as its jobs in either case.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use async_trait::async_trait;
@@ -11,8 +11,8 @@ use super::terminal_output::TerminalOutput;
 use crate::kernel::{Agent, Ending};
 use crate::output::Stream;
 use crate::tools::{
-    ChangeError, CommandOutput, CommandRequest, Fetched, FileChange, Found, LocalFiles, Page, ReadRequest,
-    SearchRequest, Shell, ShellPlan, Workspace, WorkspaceError, Written,
+    ChangeError, CommandOutput, CommandRequest, Fetched, FetchedFile, FileChange, Found, LocalFiles, Page, Protected,
+    ReadRequest, SearchRequest, Shell, ShellPlan, Workspace, WorkspaceError, Written,
 };
 
 /// How a supervisor says that a job's or kernel's folder is not to be had.
@@ -27,6 +27,8 @@ struct Attached {
     /// Known once the place is.
     shell: Option<Arc<Shell>>,
     output: TerminalOutput,
+    /// Files of the account there that tools do not write.
+    protected: Protected,
     /// The session holds the supervisor, not we: the supervisor's link leads back here, and a circle
     /// would keep it alive when the session is dropped.
     agent: Weak<Agent>,
@@ -34,10 +36,11 @@ struct Attached {
 
 impl SessionWorkspace {
     /// Says where commands run from now on, and in which state.
-    pub(super) fn settle(&self, shell: Shell, output: TerminalOutput) {
+    pub(super) fn settle(&self, shell: Shell, output: TerminalOutput, protected: Protected) {
         let mut attached = self.lock();
         attached.shell = Some(Arc::new(shell));
         attached.output = output;
+        attached.protected = protected;
     }
 
     /// Names the supervisor that commands run under.
@@ -67,6 +70,17 @@ impl SessionWorkspace {
 
     fn shell(&self) -> Option<Arc<Shell>> {
         self.lock().shell.clone()
+    }
+
+    /// Files that tools do not write.
+    fn protected(&self, agent: &Agent) -> Protected {
+        let mut protected = self.lock().protected.clone();
+        if protected != Protected::default() {
+            let folder = Path::new(agent.link().folder());
+            protected.add_folder(folder);
+            protected.allow_folder(&folder.join("work"));
+        }
+        protected
     }
 
     /// The session's terminal and supervisor.
@@ -113,10 +127,11 @@ impl Workspace for SessionWorkspace {
 
     async fn write(&self, path: &str, content: &str) -> Result<Written, WorkspaceError> {
         let (shell, agent) = self.both()?;
+        let protected = self.protected(&agent);
         if shell.place().is_here() {
-            local_files(&shell).write(path, content).await
+            local_files(&shell).protecting(protected).write(path, content).await
         } else {
-            super::remote_files::write(&agent, &shell, path, content).await
+            super::remote_files::write(&agent, &shell, path, content, &protected).await
         }
     }
 
@@ -131,11 +146,17 @@ impl Workspace for SessionWorkspace {
 
     async fn fetch(&self, paths: Vec<String>) -> Result<Vec<Fetched>, WorkspaceError> {
         let (shell, agent) = self.both()?;
-        if shell.place().is_here() {
-            local_files(&shell).fetch(&paths).await
+        let found = if shell.place().is_here() {
+            local_files(&shell).fetch(&paths).await?
         } else {
-            super::remote_changes::fetch(&agent, &shell, paths).await
+            super::remote_changes::fetch(&agent, &shell, paths).await?
+        };
+        let protected = self.protected(&agent);
+        for one in &found {
+            let (Fetched::File(FetchedFile { place, file, .. }) | Fetched::Missing { place, file, .. }) = one;
+            protected.check(file, &String::from_utf8_lossy(place))?;
         }
+        Ok(found)
     }
 
     async fn change(&self, changes: Vec<FileChange>) -> Result<(), ChangeError> {

@@ -19,7 +19,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) use source::binary_kind;
 
 use super::arguments::nearest;
-use super::{ChangeError, Fetched, FileChange, Found, Page, ReadRequest, SearchRequest, WorkspaceError, Written};
+use super::{
+    ChangeError, Fetched, FileChange, Found, Page, Protected, ReadRequest, SearchRequest, WorkspaceError, Written,
+};
 
 /// Names of a folder that an error shows.
 const SHOWN_NAMES: usize = 50;
@@ -31,6 +33,7 @@ const SEEN_NAMES: usize = 10_000;
 pub struct LocalFiles {
     workdir: PathBuf,
     home: Option<PathBuf>,
+    protected: Protected,
 }
 
 /// Places whose meaning depends on who asks: here it would be the broker, not the script.
@@ -83,7 +86,14 @@ impl LocalFiles {
         Self {
             workdir: workdir.into(),
             home: home.into(),
+            protected: Protected::default(),
         }
+    }
+
+    /// The same, but [`LocalFiles::write`] refuses some files.
+    #[must_use]
+    pub fn protecting(self, protected: Protected) -> Self {
+        Self { protected, ..self }
     }
 
     /// The absolute path that a script's path stands for; symlinks and `..` stay as they are.
@@ -133,7 +143,8 @@ impl LocalFiles {
     pub async fn write(&self, path: &str, content: &str) -> Result<Written, WorkspaceError> {
         let target = self.resolve(path)?;
         let content = content.to_owned();
-        blocking(move || write::write(&target, content.as_bytes())).await
+        let protected = self.protected.clone();
+        blocking(move || write::write(&target, content.as_bytes(), &protected)).await
     }
 
     /// Searches files, or for them. Dropped, it ends soon.

@@ -12,6 +12,7 @@ pub(crate) const CASES: &[Case] = cases![
     keys_are_always_the_same,
     paths_start_at_the_working_directory_or_home,
     a_line_of_8_mib_is_read_in_pieces,
+    what_lets_the_account_in_is_not_written,
     pages_join_to_the_whole,
     the_same_file_is_read_as_often_as_asked,
     what_cannot_be_read_says_why,
@@ -312,4 +313,22 @@ fn the_spill_file_can_be_read(rig: &Rig) {
     let path = outcome.stdout_spill_path.expect("it was too long");
     let result = read(&session, &json!({"path": path, "offset": 10001, "limit": 1}));
     assert_eq!(result["content"], "10001|line 10000", "{result}");
+}
+
+fn what_lets_the_account_in_is_not_written(rig: &Rig) {
+    let code = "
+import os
+from hermes_tools import write_file, patch
+os.makedirs(os.path.expanduser('~/.ssh'), exist_ok=True)
+if not os.path.lexists('link'): os.symlink(os.path.expanduser('~/.bashrc'), 'link')
+for path in ('~/.bashrc', '~/.ssh/authorized_keys', 'link', '~/x/../.profile', '/etc/sudoers.d/new'):
+    answers = write_file(path, 'x'), patch(mode='patch', patch='*** Begin Patch\\n*** Add File: %s\\n+x\\n*** End Patch' % path)
+    print(*['protect_files' in answer.get('error', '') for answer in answers], os.path.exists(os.path.expanduser(path)))
+import hermes_tools
+print('protect_files' in write_file(os.path.dirname(hermes_tools.__file__) + '/hermes_tools.py', 'x').get('error', ''))
+print(write_file('~/project/.bashrc', 'x')['bytes_written'], write_file('~/.ssh/known_hosts', 'x')['bytes_written'])";
+    assert_eq!(rig.session().ok(code), "True True False\n".repeat(5) + "True\n1 1\n");
+    let session = rig.session_with(|options| options.protect_files = false);
+    let written = "from hermes_tools import write_file\nprint(write_file('~/.bashrc', 'x')['bytes_written'])";
+    assert_eq!(session.ok(written), "1\n");
 }

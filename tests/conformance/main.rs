@@ -74,6 +74,7 @@ const AREAS: &[(&str, &[Case])] = &[
     ("terminal", terminal::CASES),
     ("web", web::CASES),
     ("shell_state", shell_state::CASES),
+    ("worked_examples", worked_examples::CASES),
 ];
 
 /// What holds on this machine alone: the environment of a cell starts from nothing, calls go over a socket, the broker
@@ -82,7 +83,6 @@ const HERE: &[(&str, &[Case])] = &[
     ("security", security::CASES_HERE),
     ("interpreters", interpreters::CASES_HERE),
     ("socket", socket::CASES),
-    ("worked_examples", worked_examples::CASES),
     ("web", web::CASES_HERE),
 ];
 

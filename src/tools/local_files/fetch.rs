@@ -68,10 +68,16 @@ pub(super) fn fetch(path: &Path) -> Result<Fetched, WorkspaceError> {
 }
 
 /// The path with links among its folders followed, as far as they exist.
-fn real(path: &Path) -> PathBuf {
+pub(super) fn real(path: &Path) -> PathBuf {
     match (path.canonicalize(), path.parent(), path.file_name()) {
         (Ok(real), _, _) => real,
         (Err(_), Some(parent), Some(name)) => real(parent).join(name),
+        // `missing/..`: the folder will be made, and this leads out of it again.
+        (Err(_), Some(parent), None) => {
+            let mut above = real(parent);
+            above.pop();
+            above
+        }
         _ => path.to_path_buf(),
     }
 }

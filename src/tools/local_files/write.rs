@@ -2,17 +2,19 @@
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, FallocateFlags, accessat, fallocate};
 
-use super::{WorkspaceError, Written, failed, is_folder};
+use super::fetch::real;
+use super::{Protected, WorkspaceError, Written, failed, is_folder};
 
 /// As many symlinks as Linux follows.
 const MOST_LINKS: usize = 40;
 
-pub(super) fn write(path: &Path, content: &[u8]) -> Result<Written, WorkspaceError> {
+pub(super) fn write(path: &Path, content: &[u8], protected: &Protected) -> Result<Written, WorkspaceError> {
     let fail = |error: io::Error| match error.kind() {
         // The file need not exist; so this is a folder of /proc or one that has just gone.
         io::ErrorKind::NotFound => WorkspaceError(format!("cannot write {}: its folder is gone", path.display())),
@@ -23,6 +25,7 @@ pub(super) fn write(path: &Path, content: &[u8]) -> Result<Written, WorkspaceErr
         return Err(WorkspaceError(text));
     }
     let target = behind_links(path).map_err(fail)?;
+    protected.check(real(&target).as_os_str().as_bytes(), &path.to_string_lossy())?;
     let existing = match target.metadata() {
         Ok(metadata) if metadata.is_dir() => return Err(is_folder(&target)),
         Ok(metadata) => Some(metadata),
@@ -159,6 +162,10 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, symlink};
 
     use super::*;
+
+    fn write(path: &Path, content: &[u8]) -> Result<Written, WorkspaceError> {
+        super::write(path, content, &Protected::default())
+    }
 
     fn mode(path: &Path) -> u32 {
         path.metadata().unwrap().mode() & 0o7777
