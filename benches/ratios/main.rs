@@ -9,6 +9,7 @@ mod local;
 mod measure;
 mod patch;
 mod search;
+mod web;
 
 use measure::Result;
 
@@ -32,6 +33,9 @@ fn main() -> Result<()> {
         }
         if search::FIGURES.iter().any(|name| wanted(name)) {
             search::measure().await?;
+        }
+        if web::FIGURES.iter().any(|name| wanted(name)) {
+            web::measure(&wanted).await?;
         }
         Ok(())
     }))?

@@ -105,8 +105,19 @@ fn log(global: &Global, environment: &Environment) -> anyhow::Result<()> {
         })?,
         _ => EnvFilter::new(level),
     };
-    // What an engine says of a container holds the container's secrets, and its client logs that.
-    let quiet = ["bollard=info", "hyper=info"].map(str::parse::<tracing_subscriber::filter::Directive>);
+    // What an engine says of a container holds the container's secrets, and its client logs that; what is asked of a
+    // provider holds its key. The last tell of what is an error of a tool or no error at all.
+    let quiet = [
+        "bollard=info",
+        "hyper=info",
+        "hyper_util=info",
+        "h2=info",
+        "reqwest=info",
+        "rustls=info",
+        "rustls_platform_verifier=off",
+        "html5ever=error",
+    ]
+    .map(str::parse::<tracing_subscriber::filter::Directive>);
     let filter = quiet
         .into_iter()
         .flatten()

@@ -51,13 +51,18 @@ impl Clients {
         let guard = Guard::new(&options.extract.allow_private, options.names.clone());
         let page = || base().default_headers(page_headers());
         let proxies = &options.proxies;
+        let always = Proxies {
+            no: String::new(),
+            ..proxies.clone()
+        };
         let without_here = Proxies {
             no: format!("{HERE},{}", proxies.no),
             ..proxies.clone()
         };
         Ok(Self {
             direct: built(page().no_proxy().dns_resolver(guard.clone()))?,
-            proxied: built(with_proxies(page().no_proxy(), proxies)?)?,
+            // It never goes directly, whatever it would make of `no_proxy`: nothing would be judged then.
+            proxied: built(with_proxies(page().no_proxy(), &always)?)?,
             proxies: Matcher::builder()
                 .http(proxies.http.clone())
                 .https(proxies.https.clone())

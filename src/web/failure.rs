@@ -67,14 +67,15 @@ impl Failure {
             return Self::last(format!("there was no {stage} in time; try again later"));
         }
         if error.is_connect() {
-            let again = if deepest.contains("certificate") {
-                Again::No
-            } else {
-                Again::Soon
-            };
+            if deepest.contains("certificate") {
+                return Self::last(format!(
+                    "no connection can be made: {deepest}; if the host is to be trusted, SSL_CERT_FILE names the \
+                     certificates that are"
+                ));
+            }
             return Self {
                 sentence: format!("no connection can be made: {deepest}"),
-                again,
+                again: Again::Soon,
             };
         }
         // The client calls it decoding, too, when what it decodes breaks off.

@@ -250,6 +250,9 @@ fn target(content: &str) -> Option<String> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 mod tests {
+    use proptest::prelude::*;
+
+    use super::super::charset::decode;
     use super::*;
 
     fn at(html: &str, url: &str) -> Readable {
@@ -326,12 +329,12 @@ mod tests {
 
     #[test]
     fn pages_that_are_built_to_harm_end_soon_and_keep_their_text() {
-        let deep = format!("{}deep down{}", "<div>".repeat(200_000), "</div>".repeat(200_000));
-        let deep_lists = format!("{}deep down", "<ul><li>".repeat(50_000));
+        let deep = format!("{}deep down{}", "<div>".repeat(50_000), "</div>".repeat(50_000));
+        let deep_lists = format!("{}deep down", "<ul><li>".repeat(20_000));
         let many = format!("<title>T</title>{}", "<p>word".repeat(110_000));
-        let fonts: String = (0..20_000).map(|n| format!("<font a={n}>")).collect();
-        let repeated = format!("{fonts}deep down{}", "<p>x".repeat(100_000));
-        let attributes: String = (0..300_000).map(|n| format!("a{n} ")).collect();
+        let fonts: String = (0..5_000).map(|n| format!("<font a={n}>")).collect();
+        let repeated = format!("{fonts}deep down{}", "<p>x".repeat(20_000));
+        let attributes: String = (0..10_000).map(|n| format!("a{n} ")).collect();
         let attributes = format!("<p>deep down</p><p {attributes}>");
         for (name, html) in [
             ("deep", deep),
@@ -348,10 +351,42 @@ mod tests {
     }
 
     #[test]
+    fn a_page_is_read_only_as_long_as_there_is_time() {
+        let page = "<p>é".repeat(1000);
+        let whole: String = Pieces::of(&page, Duration::from_secs(60)).collect();
+        assert_eq!(whole, page);
+        let mut none = Pieces::of(&page, Duration::ZERO);
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(none.next().is_none() && !none.is_done());
+    }
+
+    #[test]
     fn links_do_not_make_a_page_grow_without_bound() {
         let base = format!("http://h/{}/", "y".repeat(1900));
-        let html = format!("<base href='{base}'><p>{}", "<a href=x>l</a> ".repeat(50_000));
+        let html = format!("<base href='{base}'><p>{}", "<a href=x>l</a> ".repeat(20_000));
         assert!(at(&html, "http://h/").markdown.len() < 3 * MOST_LINK_BYTES);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(
+            pieces in prop::collection::vec(prop_oneof![
+                "[a-z<>/&;='\" -]{0,8}",
+                prop::sample::select(vec![
+                    "<p>", "</p>", "<a href=x>", "</a>", "<table>", "<tr><td>", "</table>", "<b>", "<i>", "</b>", "<ul><li>",
+                    "<pre><code>", "</pre>", "<script>", "</script>", "<title>", "<meta http-equiv=refresh content='0;x'>",
+                    "<base href=//b/>", "<svg>", "<template>", "<select>", "<!--", "-->", "<img src=data:x>", "\0", "é",
+                ]).prop_map(str::to_owned),
+            ], 0..60),
+            noise in prop::collection::vec(any::<u8>(), 0..20),
+            label in prop::option::of(prop::sample::select(vec!["utf-8", "utf-16", "shift_jis", "gb18030", "x"])),
+        ) {
+            let bytes = [pieces.concat().as_bytes(), &noise].concat();
+            let page = at(&decode(&bytes, label, true), "http://h/a/b");
+            prop_assert!(!page.title.contains('\n'));
+            let (title, _) = plain::text(&pieces.concat());
+            prop_assert!(!title.contains('\n'));
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use html5ever::tokenizer::{BufferQueue, Tag, TagKind, Token, TokenSink, TokenSin
 use super::html::{Pieces, spaces_joined};
 
 /// The time that it may take; what a page holds beyond that is left out.
-const LONGEST_READ: Duration = Duration::from_secs(3);
+const LONGEST_READ: Duration = Duration::from_secs(10);
 
 /// Tags that stand within a line.
 const INLINE: [&str; 14] = [

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,43 @@ pub(crate) const CASES: &[Case] = cases![
 ];
 
 /// The command line's own target is this machine.
-pub(crate) const CASES_HERE: &[Case] = cases![the_command_line_reads_the_configuration];
+pub(crate) const CASES_HERE: &[Case] = cases![
+    the_command_line_reads_the_configuration,
+    certificates_are_checked_against_those_that_are_trusted,
+];
+
+/// A certificate for 127.0.0.1 that is valid for a hundred years, and its key, which nothing else is worth.
+const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----
+MIIBmTCCAT+gAwIBAgIUCqZ48FRkznVoMORcxMzEb/EQJtkwCgYIKoZIzj0EAwIw
+GDEWMBQGA1UEAwwNVGFsYXJpYSB0ZXN0czAgFw0yNjExMzAwMTM2MzdaGA8yMTI2
+MTEwNjAxMzYzN1owGDEWMBQGA1UEAwwNVGFsYXJpYSB0ZXN0czBZMBMGByqGSM49
+AgEGCCqGSM49AwEHA0IABDfZK6/qtUx84BoyX2LzYW+7ZJp5Em6DgI3m6Mk2l+qk
+KIAYdkuXGd70QFCv93ts8OH77iNzJxlj7tlntobZ8vejZTBjMA8GA1UdEQQIMAaH
+BH8AAAEwDAYDVR0TAQH/BAIwADAOBgNVHQ8BAf8EBAMCB4AwEwYDVR0lBAwwCgYI
+KwYBBQUHAwEwHQYDVR0OBBYEFJHFNoTGdZuLnjdC+qi+/82ZHAinMAoGCCqGSM49
+BAMCA0gAMEUCIAKzrvMVesIRVaEfH21ajFtHpsrLCwa8F0Srwap9MRzyAiEA34YU
+v079Wc60hT6tjeVkGw0qQH2DOuiYbg25Y7nXM9k=
+-----END CERTIFICATE-----
+";
+/// One that has nothing to do with it.
+const OTHER_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----
+MIIBnzCCAUWgAwIBAgIUNX+VDXHyhdx1zft+KBix8umuXLwwCgYIKoZIzj0EAwIw
+GzEZMBcGA1UEAwwQVGFsYXJpYSwgYW5vdGhlcjAgFw0yNjExMzAwMTM3NTFaGA8y
+MTI2MTEwNjAxMzc1MVowGzEZMBcGA1UEAwwQVGFsYXJpYSwgYW5vdGhlcjBZMBMG
+ByqGSM49AgEGCCqGSM49AwEHA0IABO27e+uvoTrsbzmo+gids3lXaLro2pGvyj0B
+n328k0/S2RBJrJyyyfOIRLkaQGI8r4mxEHyQc+2Q/gGnadKzhUCjZTBjMA8GA1Ud
+EQQIMAaHBH8AAAEwDAYDVR0TAQH/BAIwADAOBgNVHQ8BAf8EBAMCB4AwEwYDVR0l
+BAwwCgYIKwYBBQUHAwEwHQYDVR0OBBYEFOKzPxfE5f8SWFng7FEEgZNkBmhoMAoG
+CCqGSM49BAMCA0gAMEUCIHMAEMWxifTZmunxYFJMlBSgAI0lAjY1iat17UxUbMTs
+AiEAxYCUDJEH2cFIRoFxM5+2VUwHGlap8+sghGuEZeG0qjo=
+-----END CERTIFICATE-----
+";
+const CERTIFICATE_KEY: &str = "-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgg/75CoSCsAb6g6mv
+85aYDSe3aiXuLcNGE+MKrsaksF6hRANCAAQ32Suv6rVMfOAaMl9i82Fvu2SaeRJu
+g4CN5ujJNpfqpCiAGHZLlxne9EBQr/d7bPDh++4jcycZY+7ZZ7aG2fL3
+-----END PRIVATE KEY-----
+";
 
 /// A web of its own: a SearXNG, and pages that it finds. Lives until the tests end.
 fn start() -> String {
@@ -275,4 +312,58 @@ fn the_command_line_reads_the_configuration(rig: &Rig) {
         "{}",
         none.stdout
     );
+}
+
+/// A server of Python's that speaks TLS; ends with this value.
+struct Secure(Child);
+
+impl Drop for Secure {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn certificates_are_checked_against_those_that_are_trusted(rig: &Rig) {
+    let certificate = rig.file("certificate.pem", CERTIFICATE);
+    rig.file("key.pem", CERTIFICATE_KEY);
+    rig.file("page.txt", "over TLS");
+    let server = "import http.server, ssl\n\
+        server = http.server.HTTPServer(('127.0.0.1', 0), http.server.SimpleHTTPRequestHandler)\n\
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)\n\
+        context.load_cert_chain('certificate.pem', 'key.pem')\n\
+        server.socket = context.wrap_socket(server.socket, server_side=True)\n\
+        print(server.server_port, flush=True)\nserver.serve_forever()";
+    let mut server = Command::new(rig.python())
+        .args(["-c", server])
+        .current_dir(certificate.parent().unwrap())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut port = String::new();
+    BufReader::new(server.stdout.take().unwrap())
+        .read_line(&mut port)
+        .unwrap();
+    let _server = Secure(server);
+    let url = format!("https://127.0.0.1:{}/page.txt", port.trim());
+    let code = format!(
+        "from hermes_tools import web_extract\npage = web_extract('{url}')['results'][0]\nprint(page['content'], page['error'])"
+    );
+    let run = |trusted: &str| {
+        let run = rig
+            .cli(["run", "-c", &code])
+            .env("TALARIA_WEB_EXTRACT_ALLOW_PRIVATE", "127.0.0.1");
+        run.env("SSL_CERT_FILE", trusted).without("SSL_CERT_DIR").run()
+    };
+    let trusting = run(certificate.to_str().unwrap());
+    assert_eq!(trusting.stdout, "over TLS None\n", "{trusting:?}");
+    // Another certificate is trusted, not this one.
+    let other = rig.file("other.pem", OTHER_CERTIFICATE);
+    let refusing = run(other.to_str().unwrap());
+    assert!(
+        refusing.stdout.contains("invalid peer certificate") && refusing.stdout.contains("SSL_CERT_FILE"),
+        "{refusing:?}"
+    );
+    assert_eq!(refusing.stderr, "");
 }

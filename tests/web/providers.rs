@@ -267,6 +267,11 @@ async fn pages_by_provider() {
             "no such site",
         ),
         (
+            ExtractProvider::Firecrawl,
+            json!({"success": true, "data": {"markdown": "", "metadata": {"statusCode": 200}}}),
+            "found no text",
+        ),
+        (
             ExtractProvider::Exa,
             json!({"unexpected": 1}),
             "something other than its API",

@@ -21,6 +21,9 @@ use crate::config::{ExtractProvider, SearchProvider};
 /// The largest answer of a provider.
 const LONGEST_ANSWER: usize = 32 * 1024 * 1024;
 
+/// Headers that hold a key, beside `Authorization`.
+const KEY_HEADERS: [&str; 2] = ["x-api-key", "x-subscription-token"];
+
 /// Pages of results that one search may take.
 const MOST_PAGES: usize = 5;
 
@@ -96,8 +99,13 @@ pub(super) async fn read_page(provider: ExtractProvider, asking: &Asking<'_>, ur
         ExtractProvider::Exa => exa::page(&answer),
         ExtractProvider::Firecrawl | ExtractProvider::Builtin => firecrawl::page(&answer),
     };
-    page.ok_or_else(|| asking.unexpected())?
-        .map_err(|why| format!("{} could not read it: {}", asking.name, asking.scrubbed(&why)))
+    let page = page
+        .ok_or_else(|| asking.unexpected())?
+        .map_err(|why| format!("{} could not read it: {}", asking.name, asking.scrubbed(&why)))?;
+    if page.content.is_empty() {
+        return Err(format!("{} found no text there; try another source", asking.name));
+    }
+    Ok(page)
 }
 
 impl Asking<'_> {
@@ -118,7 +126,17 @@ impl Asking<'_> {
     }
 
     async fn attempt(&self, request: RequestBuilder) -> Result<Value, Failure> {
-        let response = request.send().await.map_err(|error| {
+        let sent = async {
+            let mut request = request.build()?;
+            for name in KEY_HEADERS {
+                if let Some(key) = request.headers_mut().get_mut(name) {
+                    // No log shows it then.
+                    key.set_sensitive(true);
+                }
+            }
+            self.client.execute(request).await
+        };
+        let response = sent.await.map_err(|error| {
             let mut failure = Failure::of_transport(&error);
             failure.sentence = format!(
                 "{} cannot be asked at {}: {}; check {}.url and the network",
