@@ -7,6 +7,7 @@
 mod containers;
 mod local;
 mod measure;
+mod pages;
 mod patch;
 mod search;
 mod web;
@@ -27,6 +28,9 @@ fn main() -> Result<()> {
         }
         if containers::FIGURES.iter().any(|name| wanted(name)) {
             containers::measure(&wanted).await?;
+        }
+        if pages::FIGURES.iter().any(|name| wanted(name)) {
+            pages::measure().await?;
         }
         if patch::FIGURES.iter().any(|name| wanted(name)) {
             patch::measure().await?;

@@ -137,25 +137,7 @@ fn session(rig: &Rig, base: &str) -> TestSession {
 fn a_script_searches_and_reads_what_it_found(rig: &Rig) {
     let base = start();
     let session = session(rig, &base);
-    let code = r#"
-from hermes_tools import web_search, web_extract
-import json
-
-results = web_search("Rust async runtime comparison 2025", limit=5)
-summaries = []
-for r in results["data"]["web"]:
-    page = web_extract([r["url"]])
-    for p in page.get("results", []):
-        if p.get("content"):
-            summaries.append({
-                "title": r["title"],
-                "url": r["url"],
-                "excerpt": p["content"][:500]
-            })
-
-print(json.dumps(summaries, indent=2))
-"#;
-    let summaries = session.value(code);
+    let summaries = session.value(include_str!("worked_examples/research.py"));
     let titles: Vec<&str> = summaries
         .as_array()
         .unwrap()
