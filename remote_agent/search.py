@@ -29,11 +29,13 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 
-#: Seconds that a search may take, and one block of a file.
+#: Seconds that a search may take, and seconds of the processor's for one block of a file.
 LIMIT = 60.0
 BLOCK_LIMIT = 10.0
 #: Seconds more after which it is ended by force.
 LATE = 5.0
+#: Seconds between looks at the time; what is longer was a pause, and is charged as two.
+TICK = 0.25
 
 # As in `src/tools/search_files/request.rs`.
 MOST_RESULTS = 1_000_000
@@ -126,13 +128,15 @@ def _ended() -> bytes:
 def _receive(fd: int) -> bytes:
     """What the process answers; cut short where that takes too long."""
     parts: List[bytes] = []
-    deadline = time.monotonic() + LIMIT + LATE
+    left = LIMIT + LATE
     waiting = select.poll()
     waiting.register(fd, select.POLLIN)
     while True:
-        left = deadline - time.monotonic()
-        if left <= 0 or not waiting.poll(left * 1000):
-            return b""
+        while not waiting.poll(TICK * 1000):
+            # Counted, not measured: what is paused does not grow old.
+            left -= TICK
+            if left <= 0:
+                return b""
         data = os.read(fd, 1 << 18)
         if not data:
             return b"".join(parts)
@@ -180,32 +184,35 @@ class _Clock:
     """Ends a search whose time is up: signals are looked at within an expression too."""
 
     def __init__(self) -> None:
-        now = time.monotonic()
-        self._end = now + LIMIT
-        self._end_of_block = self._end
+        self._left = LIMIT
+        self._last = time.monotonic()
+        self._end_of_block = float("inf")
         #: What is searched.
         self.place = ""
 
     def start(self) -> None:
         """Begins to look at the time."""
         signal.signal(signal.SIGALRM, self._look)
-        signal.setitimer(signal.ITIMER_REAL, 0.25, 0.25)
+        signal.setitimer(signal.ITIMER_REAL, TICK, TICK)
 
     def block(self) -> None:
         """The next block of a file is begun."""
-        self._end_of_block = time.monotonic() + BLOCK_LIMIT
+        self._end_of_block = time.process_time() + BLOCK_LIMIT
 
     def _look(self, *_: Any) -> None:
         now = time.monotonic()
-        if now > self._end or now > self._end_of_block:
+        self._left -= min(now - self._last, 2 * TICK)
+        self._last = now
+        if self._left <= 0 or time.process_time() > self._end_of_block:
             raise TimeIsUp
 
     def complaint(self) -> str:
         """What to do about it."""
-        if time.monotonic() <= self._end:
+        if self._left > 0:
             return (
-                "searching %s took longer than %d s and was stopped: Python searches on this target, and may try "
-                "repetitions within repetitions, as in (a+)+b, without end; write the pattern more simply, or leave "
+                "searching %s took more than %d s of the processor and was stopped: Python searches on this "
+                "target, and may try repetitions within repetitions, as in (a+)+b, without end; write the pattern "
+                "more simply, or leave "
                 "the file out with file_glob" % (self.place, BLOCK_LIMIT)
             )
         return (
@@ -240,6 +247,9 @@ class _Search:
             self._is_folder = stat.S_ISDIR(mode)
             if self._is_folder:
                 os.scandir(self._root).close()
+                odd = search_walk.odd_rules_above(self._root)
+                if odd:
+                    raise WorkspaceError(_odd(path, odd))
         except OSError as error:
             raise workspace.failed("search", path, error) from None
         if not self._is_folder and not stat.S_ISREG(mode):
@@ -279,9 +289,12 @@ class _Search:
     def _walk(self) -> search_walk.Walk:
         return search_walk.Walk(self._root, self._globs, True, self._warn)
 
-    def _warn(self, below: bytes, error: OSError) -> None:
+    def _warn(self, below: bytes, error: Exception) -> None:
+        if isinstance(error, search_walk.OddRules):
+            self._warnings.append(_odd(self._path(below), error.args[0]))
+            return
         # What has gone since its folder was read is not there.
-        if not isinstance(error, FileNotFoundError):
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             self._warnings.append(str(workspace.failed("search", self._path(below), error)))
 
     def _put(self, size: int, fields: List[bytes]) -> None:
@@ -387,6 +400,11 @@ def _near(lines: List[Tuple[int, bytes, bool]], place: int, step: int, context: 
         found.append(lines[at][1])
         at += step
     return found
+
+
+def _odd(path: bytes, rules: bytes) -> str:
+    shown = workspace.text(path).rstrip("/") or "."
+    return "cannot search %s: %s is a pipe or a device, not an ignore file; remove it" % (shown, workspace.text(rules))
 
 
 def _too_long(path: bytes) -> WorkspaceError:

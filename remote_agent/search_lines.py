@@ -17,8 +17,9 @@ TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator, List, Optional, Pattern, Tuple
 
-#: Bytes that are searched at once.
+#: Bytes that are searched at once, and those that most files do not have.
 BLOCK = 8 << 20
+SMALL = 1 << 16
 #: The longest line that is searched.
 LONGEST_LINE = 256 << 20
 #: Characters of a line that are told, and how many of them before the match.
@@ -81,15 +82,17 @@ class Lines:
 
 def _blocks(fd: int) -> Iterator[bytes]:
     """A file's text in blocks of whole lines: UTF-8, or what passes for it."""
-    data = os.read(fd, BLOCK)
+    data = os.read(fd, SMALL)
     if data.startswith(b"\xef\xbb\xbf"):
         data = data[3:]
     elif data.startswith((b"\xff\xfe", b"\xfe\xff")):
         yield from _of_utf16(fd, data)
         return
     rest = b""
+    size = SMALL if len(data) < SMALL else BLOCK
     while data:
-        more = os.read(fd, BLOCK)
+        more = os.read(fd, size)
+        size = BLOCK
         if not more:
             yield rest + data if rest else data
             return
@@ -147,7 +150,9 @@ class _Taking:
     def pass_over(self, block: bytes) -> None:
         """A block in which nothing matches."""
         self._remember()
-        self._finish(block, b"\n", 0, self._passed + 1)
+        if self._context:
+            self._take_after(block, b"\n", 0, self._passed + 1, self._until + 1)
+        self._last = (block, b"\n")
 
     def block(self, pattern: Pattern[Any], text: Any, newline: Any) -> None:
         """A block, as bytes or as characters."""
@@ -172,20 +177,16 @@ class _Taking:
                 self._take(number, text[begin:end], start - begin)
                 place, of_place = begin, number
             at = end + 1
-        self._finish(text, newline, place, of_place)
-
-    def _finish(self, text: Any, newline: Any, place: int, of_place: int) -> None:
-        """Takes lines after the last match, and remembers what may be wanted with the next block."""
         if self._context:
             self._take_after(text, newline, place, of_place, self._until + 1)
-            self._last = (text, newline)
-        self._passed += text.count(newline)
+        self._last = (text, newline)
 
     def _remember(self) -> None:
-        """Keeps of the block before what may have to be told before a match in this one."""
+        """Keeps of the block before, now that there is another, what is needed with this one."""
         if self._last is not None:
             text, newline = self._last
             self._last = None
+            self._passed += text.count(newline)
             lines: List[bytes] = []
             begin = len(text)
             while begin > 0 and len(lines) < self._context:

@@ -6,6 +6,7 @@ The twin of ``src/tools/local_files/search/place.rs`` and of what its libraries 
 from __future__ import annotations
 
 import os
+import stat
 
 import search_globs
 from search_globs import LEFT_OUT, NOTHING, Rules
@@ -23,6 +24,10 @@ RULES = (b".rgignore", b".ignore", b".gitignore")
 _OF_GIT = (2, 3)
 
 
+class OddRules(Exception):
+    """An ignore file that is none, and would be waited for where one is read."""
+
+
 class Level:
     """A folder above what is looked at, and the rules that stand in it."""
 
@@ -33,9 +38,21 @@ class Level:
         #: Of `RULES`, and of the repository's `info/exclude`.
         self.rules: List[Optional[Rules]] = [None] * 4
         self.has_git = False
+        #: All rules that hold below it, those first that decide first.
+        self.all: List[Tuple[Rules, int]] = []
 
-    def matters(self) -> bool:
-        """Whether it changes anything."""
+    def is_needed(self) -> bool:
+        """Whether it changes anything; it is complete then."""
+        found: List[List[Tuple[Rules, int]]] = [[] for _ in self.rules]
+        level: Optional[Level] = self
+        saw_git = False
+        while level is not None:
+            for kind, rules in enumerate(level.rules):
+                if rules and not (saw_git and kind in _OF_GIT):
+                    found[kind].append((rules, level.length))
+            saw_git = saw_git or level.has_git
+            level = level.above
+        self.all = [rules for kind in found for rules in kind]
         return self.has_git or any(self.rules)
 
 
@@ -43,7 +60,7 @@ class Walk:
     """A way through the files below a folder, in the order of their paths."""
 
     def __init__(
-        self, root: bytes, globs: Optional[Rules], heeds: bool, failed: Callable[[bytes, OSError], None]
+        self, root: bytes, globs: Optional[Rules], heeds: bool, failed: Callable[[bytes, Exception], None]
     ) -> None:
         self.root = root
         self._globs = globs
@@ -80,7 +97,12 @@ class Walk:
             return
         level = above
         if self._heeds:
-            level = self._level(folder, {entry.name for entry in entries}, above)
+            names = {entry.name for entry in entries}
+            odd = odd_rules(folder, names)
+            if odd:
+                self._failed(folder[self._length :], OddRules(odd))
+                return
+            level = self._level(folder, names, above)
         for entry in entries:
             try:
                 is_folder = entry.is_dir(follow_symlinks=False)
@@ -123,23 +145,41 @@ class Walk:
                 level.rules[3] = _read_exclude(git)
         if self._needs_git and (names is None or b".jj" in names):
             level.has_git = level.has_git or os.path.exists(os.path.join(folder, b".jj"))
-        return level if level.matters() else above
+        return level if level.is_needed() else above
+
+
+def odd_rules(folder: bytes, names: Optional[Set[bytes]] = None) -> bytes:
+    """An ignore file in a folder that is a pipe or a device; empty where there is none."""
+    for name in (*RULES, b".git/info/exclude"):
+        if names is None or name in names or (name not in RULES and b".git" in names):
+            try:
+                mode = os.stat(os.path.join(folder, name)).st_mode
+            except OSError:
+                continue
+            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                return name
+    return b""
+
+
+def odd_rules_above(root: bytes) -> bytes:
+    """The same in a folder or one above: its path."""
+    folder = root
+    while True:
+        name = odd_rules(folder)
+        if name or folder == b"/":
+            return os.path.join(folder, name) if name else b""
+        folder = os.path.dirname(folder)
 
 
 def _is_left_out(level: Optional[Level], entry: Entry, is_folder: bool) -> bool:
     """Whether rules leave an entry out, or it is hidden and they do not want it."""
-    name, path = entry.name, entry.path
-    said = [NOTHING] * 4
-    saw_git = False
-    while level is not None:
-        for kind, rules in enumerate(level.rules):
-            if rules and said[kind] == NOTHING and not (saw_git and kind in _OF_GIT):
-                said[kind] = rules.says(path[level.length :], name, is_folder)
-        saw_git = saw_git or level.has_git
-        level = level.above
-    for word in said:
-        if word != NOTHING:
-            return word == LEFT_OUT
+    name = entry.name
+    if level is not None:
+        path = entry.path
+        for rules, length in level.all:
+            said = rules.says(path[length:], name, is_folder)
+            if said != NOTHING:
+                return said == LEFT_OUT
     return name.startswith(b".")
 
 
@@ -205,7 +245,7 @@ def examples(root: bytes, globs: Rules) -> Tuple[bytes, bytes]:
     """A file that would be looked at if it were not hidden or ignored, and one that would be if it also had
     another name; empty where there is none."""
 
-    def ignore(path: bytes, error: OSError) -> None:
+    def ignore(path: bytes, error: Exception) -> None:
         pass
 
     about_rules = (b".git", *RULES)

@@ -1,6 +1,7 @@
 //! Which files are looked at: ignore files, hidden ones, globs.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use proptest::prelude::*;
@@ -141,6 +142,47 @@ fn rules_of_git_hold_up_to_the_root_of_the_repository() {
         rig.file("tree/a.txt", "x");
         rig.file("tree/b.txt", "x");
         assert_eq!(at("tree").await, ["tree/b.txt"]);
+        rig.close().await;
+    });
+}
+
+#[test]
+fn an_ignore_file_that_is_none_holds_up_nobody() {
+    runtime().block_on(async {
+        let rig = Rig::new().await;
+        let fifo = |path: &str| {
+            let path = rig.root().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let mode = rustix::fs::Mode::from_raw_mode(0o600);
+            rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        };
+        for path in ["a/f", "b/f", "c/deep/f", "d/f", "e/f"] {
+            rig.file(path, "x");
+        }
+        fifo("a/.gitignore");
+        fifo("c/deep/.rgignore");
+        fifo("d/.git/info/exclude");
+        symlink("/dev/zero", rig.root().join("e/.ignore")).unwrap();
+        symlink("/nowhere", rig.root().join("b/.ignore")).unwrap();
+        let found = rig.same(&lines("x")).await.unwrap();
+        assert_eq!(
+            found.matches.iter().map(|found| &*found.path).collect::<Vec<_>>(),
+            ["b/f"]
+        );
+        let folders = ["a", "c/deep", "d", "e"];
+        assert!(
+            found
+                .warnings
+                .iter()
+                .zip(folders)
+                .all(|(said, folder)| said.contains(&format!("search {folder}: ")))
+        );
+        assert_eq!(found.warnings.len(), 4, "{:?}", found.warnings);
+        rig.same(&names("*")).await.unwrap();
+        for path in ["a", "c/deep", "c"] {
+            let path = path.to_owned();
+            rig.same(&SearchRequest { path, ..lines("x") }).await.ok();
+        }
         rig.close().await;
     });
 }

@@ -95,6 +95,9 @@ impl<K: Ord, T> Results<K, T> {
                 HELD_BYTES >> 20
             )));
         }
+        for sentence in place.odd_folders() {
+            self.warn(sentence);
+        }
         let (passed_over, misfit) = match self.searched + self.binary {
             0 if place.is_folder => place.examples(),
             _ => (None, None),

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ignore::overrides::{Override, OverrideBuilder};
 use ignore::{DirEntry, WalkBuilder};
@@ -25,6 +26,8 @@ pub(super) struct Place {
     /// Whether it is a folder.
     pub is_folder: bool,
     globs: Override,
+    /// Folders that are left out for an ignore file that is none, with its name.
+    odd: Arc<Mutex<Vec<(PathBuf, &'static str)>>>,
 }
 
 impl Place {
@@ -37,6 +40,12 @@ impl Place {
         if metadata.is_dir() {
             // Whether it can be read is known once it is.
             std::fs::read_dir(&root).map_err(fail)?;
+            if let Some(rules) = root
+                .ancestors()
+                .find_map(|folder| Some(folder.join(odd_rules(folder)?)))
+            {
+                return Err(WorkspaceError(odd(&path, &rules)));
+            }
         } else if !metadata.is_file() {
             let kind = metadata.file_type();
             let what = match () {
@@ -55,6 +64,7 @@ impl Place {
             root,
             is_folder: metadata.is_dir(),
             globs,
+            odd: Arc::default(),
         })
     }
 
@@ -76,14 +86,35 @@ impl Place {
     pub(super) fn walk(&self) -> WalkBuilder {
         let mut walk = WalkBuilder::new(&self.root);
         let is_ours = not_of_the_broker();
-        let globs = self.globs.clone();
+        let (globs, found) = (self.globs.clone(), self.odd.clone());
         walk.git_global(false)
             .require_git(is_in_repository(&self.root))
             .add_custom_ignore_filename(RULES)
             .filter_entry(move |entry| {
-                entry.depth() == 0 || is_ours(entry) && !globs.matched(entry.path(), is_dir(entry)).is_ignore()
+                if entry.depth() == 0 {
+                    return true;
+                }
+                if !is_ours(entry) || globs.matched(entry.path(), is_dir(entry)).is_ignore() {
+                    return false;
+                }
+                match is_dir(entry).then(|| odd_rules(entry.path())).flatten() {
+                    Some(rules) => {
+                        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                        found.push((entry.path().to_owned(), rules));
+                        false
+                    }
+                    None => true,
+                }
             });
         walk
+    }
+
+    /// Why folders were left out.
+    pub(super) fn odd_folders(&self) -> Vec<String> {
+        let mut found = self.odd.lock().unwrap_or_else(PoisonError::into_inner);
+        let told =
+            |(folder, rules): (PathBuf, &str)| odd(Path::new(&self.shown(self.below(&folder))), Path::new(rules));
+        std::mem::take(&mut *found).into_iter().map(told).collect()
     }
 
     /// A file that would be looked at if it were not hidden or ignored, and one that would be if it also had
@@ -95,7 +126,11 @@ impl Place {
             let is_ours = not_of_the_broker();
             walk.standard_filters(false)
                 .sort_by_file_name(OsStr::cmp)
-                .filter_entry(move |entry| entry.depth() == 0 || is_ours(entry) && !is_about_rules(entry));
+                .filter_entry(move |entry| {
+                    let is_read = !is_all && is_dir(entry);
+                    entry.depth() == 0
+                        || is_ours(entry) && !is_about_rules(entry) && !(is_read && odd_rules(entry.path()).is_some())
+                });
             if !is_all {
                 walk.hidden(true)
                     .parents(true)
@@ -152,6 +187,28 @@ fn is_about_rules(entry: &DirEntry) -> bool {
     [".git", ".gitignore", ".ignore", RULES]
         .iter()
         .any(|name| entry.file_name() == *name)
+}
+
+/// An ignore file in a folder that is a pipe or a device: whoever reads it may wait without end.
+fn odd_rules(folder: &Path) -> Option<&'static str> {
+    [RULES, ".ignore", ".gitignore", ".git/info/exclude"]
+        .into_iter()
+        .find(|name| {
+            let kind = folder.join(name).metadata().map(|metadata| metadata.file_type());
+            kind.is_ok_and(|kind| !kind.is_file() && !kind.is_dir())
+        })
+}
+
+fn odd(folder: &Path, rules: &Path) -> String {
+    let shown = folder.to_string_lossy();
+    let shown = match shown.trim_end_matches('/') {
+        "" => ".",
+        shown => shown,
+    };
+    format!(
+        "cannot search {shown}: {} is a pipe or a device, not an ignore file; remove it",
+        rules.display()
+    )
 }
 
 /// Leaves out the processes whose files are the broker's own.
