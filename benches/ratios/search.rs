@@ -14,8 +14,9 @@ use crate::measure::{Result, numbers, say};
 
 pub(crate) const FIGURES: [&str; 1] = ["search"];
 
-/// Files of the tree.
+/// Files of the tree: more than half of them sources, the rest ignored; and bytes of its history.
 const FILES: usize = 20_000;
+const PACK: usize = 200 << 20;
 /// What each figure searches for: nearly nowhere, in every file, an expression.
 const PATTERNS: [(&str, &str); 3] = [
     ("rare", "needle_in_the_hay"),
@@ -98,31 +99,38 @@ fn printed(command: &mut Command, folder: &Path) -> Result<Duration> {
     }
 }
 
-/// Makes the tree: packages of modules, what a build leaves, a repository's own folder.
+/// Makes the tree: packages of modules, what a build and a package manager leave beside them, a repository's own folder.
 fn grow(root: &Path) -> Result<()> {
-    for folder in [".git", "target/debug"] {
-        std::fs::create_dir_all(root.join(folder))?;
-    }
     std::fs::write(
         root.join(".gitignore"),
         "/target\n*.pyc\n*.log\nnode_modules/\n/dist/\n!keep.log\n",
     )?;
-    for number in 0..200 {
-        std::fs::write(root.join(format!("target/debug/built{number}.rs")), text(number))?;
-        std::fs::write(root.join(format!(".git/object{number}")), text(number))?;
-    }
     for number in 0..FILES {
-        let folder = root.join(format!("crates/part{}/src/module{}", number % 50, number / 50 % 20));
-        if number < 1000 {
-            std::fs::create_dir_all(&folder)?;
-        }
-        let name = format!("file{number}.{}", ["rs", "py", "md", "toml"][number % 4]);
-        if number % 100 == 99 {
+        let folder = match number % 10 {
+            0..6 => format!("crates/part{}/src/module{}", number % 50, number / 50 % 20),
+            6..8 => format!("target/debug/deps{}", number / 10 % 20),
+            _ => format!("web/node_modules/package{}/lib", number / 10 % 200),
+        };
+        let folder = root.join(folder);
+        std::fs::create_dir_all(&folder)?;
+        if number % 100 == 99 || number % 100 == 5 {
             std::fs::write(folder.join(format!("image{number}.png")), b"\x89PNG\0".repeat(800))?;
         } else {
-            std::fs::write(folder.join(name), text(number))?;
+            let ending = ["rs", "py", "md", "toml"][number / 10 % 4];
+            std::fs::write(folder.join(format!("file{number}.{ending}")), text(number))?;
         }
     }
+    let packs = root.join(".git/objects/pack");
+    std::fs::create_dir_all(&packs)?;
+    let mut state = 1_u64;
+    let pack: Vec<u8> = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state.to_be_bytes()
+    })
+    .take(PACK / 8)
+    .flatten()
+    .collect();
+    std::fs::write(packs.join("pack-1.pack"), pack)?;
     Ok(())
 }
 
