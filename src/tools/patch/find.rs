@@ -211,7 +211,7 @@ pub(super) fn find_lines(lines: &Lines<'_>, pattern: &[&str], level: Level, from
     }
     let prepared: Vec<Cow<'_, str>> = pattern.iter().map(|line| prepare(line, level)).collect();
     let last = lines.len().checked_sub(pattern.len())?;
-    (from..=last).find_map(|line| {
+    let stands_at = |line: usize| {
         let same = |(index, wanted): (usize, &Cow<'_, str>)| {
             let found = lines.content(line + index);
             match level {
@@ -234,7 +234,31 @@ pub(super) fn find_lines(lines: &Lines<'_>, pattern: &[&str], level: Level, from
             .map(|(index, given)| (indent(given), indent(lines.content(line + index))))
             .collect();
         Shift::between(&indents).map(|shift| (line, shift))
-    })
+    };
+    let cores = pattern.iter().map(|line| line.trim_matches([' ', '\t'])).enumerate();
+    let Some((index, core)) = cores
+        .max_by_key(|(_, core)| core.len())
+        .filter(|(_, core)| !core.is_empty())
+    else {
+        return (from..=last).find_map(stands_at);
+    };
+    if level == Level::Lookalike {
+        return (from..=last).find_map(stands_at);
+    }
+    // Most lines are passed over at once: only those that hold the longest of the pattern are looked at.
+    let finder = memmem::Finder::new(core);
+    let mut at = lines.start(from + index);
+    while let Some(hit) = finder.find(&lines.text().as_bytes()[at..]) {
+        let line = lines.at(at + hit);
+        if line - index > last {
+            break;
+        }
+        if let Some(found) = stands_at(line - index) {
+            return Some(found);
+        }
+        at = lines.start(line + 1);
+    }
+    None
 }
 
 /// A line as it is compared.
