@@ -1,0 +1,106 @@
+"""Searches on a target: their processes and their time. `tests/search` holds what they find against the broker's own."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+from target_side import load
+
+search = load("search")
+processes = load("processes")
+workspace = load("workspace")
+
+# What Python tries for longer than anybody waits.
+ENDLESS = b"x(?:a|aa)+b|^(?:a|aa)+b$"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "f").write_text("a" * 60 + "c\n")
+    monkeypatch.setattr(search, "BLOCK_LIMIT", 0.5)
+    return os.fsencode(tmp_path)
+
+
+def lines(pattern):
+    return [b".", b"lines", pattern, b"", b"", b"0", b"0", b"10"]
+
+
+def children():
+    return processes.descendants(os.getpid())
+
+
+def test_a_search_leaves_no_process(folder):
+    fields = search.perform(folder, b"", lines(b"c$"))
+    assert fields[3:] == [b"f", b"1 0 0", b"a" * 60 + b"c"]
+    with pytest.raises(workspace.WorkspaceError, match="more simply"):
+        search.perform(folder, b"", lines(ENDLESS))
+    assert not children() and not search._running and not search._numbers
+
+
+def test_one_that_is_stopped_ends_at_once(folder, monkeypatch):
+    monkeypatch.setattr(search, "BLOCK_LIMIT", 300.0)
+    said = []
+
+    def work(number):
+        search.begin(number)
+        with pytest.raises(workspace.WorkspaceError) as error:
+            search.perform(folder, b"", lines(ENDLESS))
+        said.append(str(error.value))
+
+    thread = threading.Thread(target=work, args=(b"7",))
+    thread.start()
+    end = time.monotonic() + 30
+    while search._running.get(b"7", 0) <= 0:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    search.stop(b"8")
+    search.stop(b"7")
+    thread.join(30)
+    assert said and not children() and not search._running
+
+    # Before it has a process of its own.
+    search.begin(b"9")
+    search.stop(b"9")
+    with pytest.raises(workspace.WorkspaceError, match="stopped"):
+        search.perform(folder, b"", lines(b"c$"))
+    assert not search._running
+
+
+def test_one_whose_process_is_killed_says_so(folder, monkeypatch):
+    monkeypatch.setattr(search, "_answer", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(workspace.WorkspaceError, match="did not come to an end"):
+        search.perform(folder, b"", lines(b"c$"))
+    assert not children()
+
+
+def test_where_no_process_can_be_started(folder, monkeypatch):
+    def fork():
+        raise processes.NoProcess(11, "no process can be started")
+
+    monkeypatch.setattr(processes, "fork", fork)
+    # This one does nothing else: it searches itself.
+    assert search.perform(folder, b"", lines(b"c$"))[3] == b"f"
+    with pytest.raises(workspace.WorkspaceError, match="more simply"):
+        search.perform(folder, b"", lines(ENDLESS))
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    # A worker does more, and would be held up.
+    search.begin(b"1")
+    with pytest.raises(workspace.WorkspaceError, match="could be started"):
+        search.perform(folder, b"", lines(b"c$"))
+    assert not search._running
+
+
+def test_time_in_which_it_stood_still_is_not_charged(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(search.time, "monotonic", lambda: now[0])
+    clock = search._Clock()
+    for _ in range(50):
+        now[0] += 3600
+        clock._look()
+    with pytest.raises(search.TimeIsUp):
+        for _ in range(400):
+            now[0] += search.TICK
+            clock._look()
+    assert "60 s" in clock.complaint()
