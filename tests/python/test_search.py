@@ -1,4 +1,4 @@
-"""Searches on a target: their processes and their time. `tests/search` holds what they find against the broker's own."""
+"""Searches on a target: their processes and their time. `tests/search` compares what they find with the broker's own."""
 
 import os
 import signal
