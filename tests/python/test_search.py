@@ -1,4 +1,4 @@
-"""Searches on a target: their processes and their time. `tests/search` compares what they find with the broker's own."""
+"""Searches on a target: their processes and their time. What they find is compared in `tests/search`."""
 
 import os
 import signal
