@@ -1,8 +1,8 @@
-//! The engine of `patch` over random input, and what is left when a process is killed in its midst.
+//! The engine of `patch` over random input, several processes that patch one file, and what is left when one is killed.
 #![expect(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
 #[path = "../../fuzz/bodies.rs"]
 mod bodies;
-mod kills;
+mod processes;
 mod random;
 mod reference;

@@ -1,4 +1,5 @@
-//! Processes that are killed while they patch, here and on another target: files are whole all the same.
+//! Several processes and one file, here and on another target: those that patch side by side, and those that are killed
+//! while they do.
 
 use std::fs::File;
 use std::path::Path;
@@ -39,7 +40,12 @@ fn number_of(path: &Path) -> u32 {
 }
 
 fn talaria(target: &str, folder: &Path, script: &str) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_talaria"))
+    command(target, folder, script).spawn().unwrap()
+}
+
+fn command(target: &str, folder: &Path, script: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_talaria"));
+    command
         .args(["run", "--on", target, "--max-tool-calls", "1000000", "-c", script])
         .current_dir(folder.join("work"))
         .env("TMPDIR", folder.join("tmp"))
@@ -49,9 +55,8 @@ fn talaria(target: &str, folder: &Path, script: &str) -> Child {
         .env("TALARIA_CODE_EXECUTION_RECONNECT_TIMEOUT", "1s")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::inherit())
-        .spawn()
-        .unwrap()
+        .stderr(Stdio::inherit());
+    command
 }
 
 /// Processes of a test, by the folder in their environment.
@@ -131,4 +136,55 @@ fn a_broker_killed_while_it_patches_leaves_whole_files() {
 #[test]
 fn a_target_killed_while_it_patches_leaves_whole_files() {
     kill_again_and_again("exec:", true);
+}
+
+/// Each changes its own lines of one file; NAME is who it is.
+const SIDE_BY_SIDE: &str = "
+from hermes_tools import patch
+for number in range(25):
+    line = 'NAME %02d;' % number
+    result = patch('f', line, 'done ' + line)
+    assert 'error' not in result or 'meanwhile' in result['error'], result
+    print('done' if 'error' not in result else 'not done', line)
+";
+
+#[test]
+fn brokers_that_patch_one_file_side_by_side_lose_nothing() {
+    let folder = tempfile::Builder::new().prefix("kills-").tempdir().unwrap();
+    let (work, tmp) = (folder.path().join("work"), folder.path().join("tmp"));
+    std::fs::create_dir(&work).unwrap();
+    std::fs::create_dir(&tmp).unwrap();
+    let names = ["one", "two", "six"];
+    let lines = names.map(|name| {
+        (0..25)
+            .map(|number| format!("{name} {number:02};\n"))
+            .collect::<String>()
+    });
+    std::fs::write(work.join("f"), lines.concat()).unwrap();
+    let brokers = names.map(|name| {
+        let target = if name == "two" { "exec:" } else { "local" };
+        command(target, folder.path(), &SIDE_BY_SIDE.replace("NAME", name))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap()
+    });
+    let said: String = brokers
+        .map(|broker| {
+            let output = broker.wait_with_output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stdout).unwrap()
+        })
+        .concat();
+    let text = std::fs::read_to_string(work.join("f")).unwrap();
+    assert_eq!((said.lines().count(), text.lines().count()), (75, 75));
+    for line in said.lines() {
+        let landed = line.strip_prefix("not ").unwrap_or(line);
+        assert_eq!(
+            text.lines().any(|found| found == landed),
+            !line.starts_with("not "),
+            "{line}"
+        );
+    }
+    until("processes are left", || processes(folder.path()).is_empty());
+    assert_eq!(std::fs::read_dir(&work).unwrap().count(), 1);
 }
