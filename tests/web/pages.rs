@@ -1,5 +1,7 @@
 //! Pages of every kind, and how they read.
 
+use std::io::Write;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::server::{Server, html, redirect, reply};
@@ -92,6 +94,23 @@ async fn the_text_of_a_pdf_is_read_by_a_process_of_its_own() {
     let web = open(|options| options.extract.max_bytes = 100);
     let why = refusal(&web, unnamed.url("/")).await;
     assert!(why.contains("more than 100 bytes"), "{why}");
+}
+
+#[test]
+fn the_process_that_reads_a_pdf_has_no_more_than_its_memory() {
+    let mut reader = Command::new(env!("CARGO_BIN_EXE_talaria"))
+        .arg(talaria_broker::web::PDF_VERB)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut input = reader.stdin.take().unwrap();
+    let piece = vec![b'x'; 1 << 20];
+    let taken = (0..1200).take_while(|_| input.write_all(&piece).is_ok()).count();
+    drop(input);
+    assert!(!reader.wait().unwrap().success());
+    assert!(taken < 1100, "{taken} MiB were taken");
 }
 
 #[tokio::test]
