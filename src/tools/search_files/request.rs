@@ -54,7 +54,7 @@ pub struct Found {
     pub files: Vec<String>,
     /// Files with their numbers of matching lines.
     pub counts: Vec<(String, u64)>,
-    /// How many there are: lines (also where only files are counted), or files.
+    /// How many there are on all pages: lines (also of `Told::Counts`), or files.
     pub total: u64,
     /// Whether there are more after these.
     pub more: bool,
