@@ -50,7 +50,7 @@ pub(crate) async fn measure() -> Result<()> {
         }
         say(&format!("search-{name}"), &ours, "rg -n", &rg, 1.3)?;
         say(&format!("search-{name}"), &ours, "grep -rn", &grep, 0.2)?;
-        say(&format!("search-{name}-python"), &remote, "grep -rn", &grep, 2.0)?;
+        say(&format!("search-{name}-python"), &remote, "grep -rn", &grep, 1.0)?;
     }
     broker.close().await;
     Ok(())
