@@ -25,6 +25,11 @@ pub(super) enum Level {
 /// The levels at which whole lines are compared, without their ends.
 pub(super) const LINE_LEVELS: [Level; 4] = [Level::Exact, Level::Blanks, Level::Indent, Level::Lookalike];
 
+/// Places that are looked for where more than one is a mistake.
+pub(super) const MOST_DOUBTS: usize = 10_000;
+/// Places that are looked for where all are meant.
+pub(super) const MOST_PLACES: usize = 1_000_000;
+
 /// A place where something was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Match {
@@ -35,25 +40,37 @@ pub(super) struct Match {
     pub(super) line: Option<usize>,
 }
 
+impl Match {
+    /// Of a part of the text, as it is.
+    pub(super) fn part(range: Range<usize>) -> Self {
+        Self {
+            range,
+            shift: Shift::none(),
+            line: None,
+        }
+    }
+}
+
 /// All places of `old` at the first level that has any. They do not overlap, unless that is what
 /// makes a single one doubtful (`overlapping`).
 pub(super) fn find(lines: &Lines<'_>, old: &str, overlapping: bool) -> (Level, Vec<Match>) {
     let text = lines.text();
-    let part = |range: Range<usize>| Match {
-        range,
-        shift: Shift::none(),
-        line: None,
-    };
     let exact = exactly(text, old, overlapping);
     if !exact.is_empty() {
-        return (Level::Exact, exact.into_iter().map(part).collect());
+        return (Level::Exact, exact.into_iter().map(Match::part).collect());
     }
     let pieces = super::lines::pieces(old);
     let pattern: Vec<&str> = pieces.iter().map(|piece| piece.content).collect();
     for level in [Level::Ends, Level::Blanks, Level::Indent, Level::Lookalike] {
         let mut found: Vec<Match> = match level {
-            Level::Ends => alike(text, old, false, overlapping).into_iter().map(part).collect(),
-            Level::Lookalike => alike(text, old, true, overlapping).into_iter().map(part).collect(),
+            Level::Ends => alike(text, old, false, overlapping)
+                .into_iter()
+                .map(Match::part)
+                .collect(),
+            Level::Lookalike => alike(text, old, true, overlapping)
+                .into_iter()
+                .map(Match::part)
+                .collect(),
             _ => Vec::new(),
         };
         if found.is_empty() && level != Level::Ends {
@@ -66,6 +83,11 @@ pub(super) fn find(lines: &Lines<'_>, old: &str, overlapping: bool) -> (Level, V
     (Level::Lookalike, Vec::new())
 }
 
+/// Whether it is worth while to look for more.
+fn is_open<T>(found: &[T], overlapping: bool) -> bool {
+    found.len() < if overlapping { MOST_DOUBTS } else { MOST_PLACES }
+}
+
 fn exactly(text: &str, old: &str, overlapping: bool) -> Vec<Range<usize>> {
     let finder = memmem::Finder::new(old);
     let step = if overlapping {
@@ -75,7 +97,9 @@ fn exactly(text: &str, old: &str, overlapping: bool) -> Vec<Range<usize>> {
     };
     let mut found = Vec::new();
     let mut from = 0;
-    while let Some(at) = finder.find(&text.as_bytes()[from..]) {
+    while is_open(&found, overlapping)
+        && let Some(at) = finder.find(&text.as_bytes()[from..])
+    {
         let at = from + at;
         // A line end is not cut: what is before the first belongs to it.
         let has_return = old.starts_with('\n') && text[..at].ends_with('\r');
@@ -99,7 +123,9 @@ fn alike(text: &str, old: &str, folded: bool, overlapping: bool) -> Vec<Range<us
     };
     let mut found = Vec::new();
     let mut at = 0;
-    while let Some(start) = text[at..].find(|c: char| c == first || c == '\r' || (folded && !c.is_ascii())) {
+    while is_open(&found, overlapping)
+        && let Some(start) = text[at..].find(|c: char| c == first || c == '\r' || (folded && !c.is_ascii()))
+    {
         let start = at + start;
         let next = folded_chars(&text[start..], false).next();
         at = start + next.map_or(1, |((_, end), _)| end);
@@ -186,7 +212,9 @@ fn whole_lines(
 ) -> Vec<Match> {
     let mut found = Vec::new();
     let mut next = 0;
-    while let Some((line, shift)) = find_lines(lines, pattern, level, next) {
+    while is_open(&found, overlapping)
+        && let Some((line, shift)) = find_lines(lines, pattern, level, next)
+    {
         let last = line + pattern.len() - 1;
         let has_end = pieces.last().is_some_and(|piece| piece.has_end);
         let end = if has_end {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::edits::{joined, keep_missing_end, of_pieces};
-use super::find::{Level, Match, find};
+use super::find::{Level, MOST_DOUBTS, MOST_PLACES, Match, find};
 use super::lines::{Lines, Piece, dominant_end, pieces};
 use super::nearest::{nearest, numbers};
 use super::text::{Edit, changes};
@@ -37,9 +37,15 @@ pub(super) fn replace(text: &str, old: &str, new: &str, all: bool) -> Result<Vec
             return Err(format!("old_string was not found; {}", nearest(&lines, &pattern)));
         }
         1 => {}
-        count if !all => {
+        MOST_PLACES => {
             return Err(format!(
-                "old_string is not unique: it stands there {count} times{how}, in lines {}; give more of the lines around the one that is meant, or replace_all=True",
+                "old_string stands there {MOST_PLACES} times or more; replace so many with terminal() or in Python"
+            ));
+        }
+        count if !all => {
+            let or_more = if count == MOST_DOUBTS { " or more" } else { "" };
+            return Err(format!(
+                "old_string is not unique: it stands there {count} times{or_more}{how}, in lines {}; give more of the lines around the one that is meant, or replace_all=True",
                 numbers(found.iter().map(|found| lines.at(found.range.start)))
             ));
         }
@@ -186,6 +192,7 @@ mod tests {
             ),
             ("a\n", "a\n", "a\r\n", vec!["nothing would change"]),
             ("", "a", "b", vec!["empty"]),
+            (&"a".repeat(20_000), "a", "b", vec!["10000 times or more"]),
         ] {
             let error = done(text, old, new, false).unwrap_err();
             for word in words {

@@ -13,6 +13,10 @@ use crate::tools::workspace::Splice;
 
 /// Bytes by which a file is judged to be text.
 const SAMPLE: usize = 8192;
+/// Bytes between two edits that make one splice.
+const NEAR: usize = 64;
+/// Bytes of such a splice.
+const LARGE: usize = 1 << 20;
 
 /// A replacement: what stands at a range of a text becomes something else.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,19 +88,28 @@ impl<'a> Text<'a> {
     /// A sentence, when the file's encoding has no sign for something new.
     pub(super) fn splices(&self, edits: &[Edit]) -> Result<Vec<Splice>, String> {
         let mut map = Map::new(self);
-        edits
-            .iter()
-            .map(|edit| {
-                let range = map.place(edit.range.start)..map.place(edit.range.end);
-                let bytes = self.encode(edit, &range)?;
-                Ok(Splice { range, bytes })
-            })
-            .collect()
+        let mut splices = Vec::new();
+        let mut open: Option<(Range<usize>, Vec<u8>)> = None;
+        for edit in edits {
+            let range = map.place(edit.range.start)..map.place(edit.range.end);
+            let new = self.encode(edit, &range)?;
+            match &mut open {
+                // A splice of its own would be more than the few bytes between them.
+                Some((last, bytes)) if range.start - last.end <= NEAR && bytes.len() < LARGE => {
+                    bytes.extend_from_slice(&self.raw[last.end..range.start]);
+                    bytes.extend_from_slice(&new);
+                    last.end = range.end;
+                }
+                _ => splices.extend(open.replace((range, new)).map(splice)),
+            }
+        }
+        splices.extend(open.map(splice));
+        Ok(splices)
     }
 
-    fn encode(&self, edit: &Edit, range: &Range<usize>) -> Result<Bytes, String> {
+    fn encode(&self, edit: &Edit, range: &Range<usize>) -> Result<Vec<u8>, String> {
         match &self.coding {
-            Coding::Utf8(_) => Ok(edit.new.clone().into()),
+            Coding::Utf8(_) => Ok(edit.new.clone().into_bytes()),
             Coding::Utf16(order) => Ok(edit.new.encode_utf16().flat_map(order).collect()),
             Coding::Bytes(lines) => {
                 let replaced = std::str::from_utf8(&self.raw[range.clone()]);
@@ -107,7 +120,7 @@ impl<'a> Text<'a> {
                     Ok(_) => !lines.iter().any(|line| !line.is_latin1),
                 };
                 if !is_latin1 {
-                    return Ok(edit.new.clone().into());
+                    return Ok(edit.new.clone().into_bytes());
                 }
                 let byte = |c: char| {
                     u8::try_from(c).map_err(|_| {
@@ -118,6 +131,11 @@ impl<'a> Text<'a> {
             }
         }
     }
+}
+
+fn splice((range, bytes): (Range<usize>, Vec<u8>)) -> Splice {
+    let bytes = Bytes::from(bytes);
+    Splice { range, bytes }
 }
 
 /// Turns places in a text into places in its file, one after the other.
@@ -301,6 +319,23 @@ mod tests {
             changed(raw, "\u{fffd} old \u{fffd}", "x").unwrap(),
             b"\xc3\xa9 x\nnext \xe9"
         );
+    }
+
+    #[test]
+    fn edits_that_are_near_make_one_splice() {
+        let raw = b"a\xff,b,c                                                                    ,d";
+        let text = Text::decode(raw).unwrap();
+        let found = text.text.match_indices(',');
+        let edits: Vec<Edit> = found
+            .map(|(at, _)| Edit {
+                range: at..at + 1,
+                new: ";;".into(),
+            })
+            .collect();
+        let splices = text.splices(&edits).unwrap();
+        assert_eq!(splices.len(), 2);
+        let expected = String::from_utf8_lossy(raw).replace(',', ";;");
+        assert_eq!(String::from_utf8_lossy(&spliced(raw, &splices)), expected);
     }
 
     #[test]
