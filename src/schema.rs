@@ -57,8 +57,11 @@ fn describe(options: &SessionOptions, enabled: &[&ToolSpec]) -> String {
     } else {
         text.push_str("\nTools, from hermes_tools import …; each returns a dict, with a key `error` when it failed:\n");
         for spec in enabled {
-            let doc: Vec<&str> = spec.doc.split_whitespace().collect();
-            let _ = writeln!(text, "  {}\n    {}", signature(spec), doc.join(" "));
+            let _ = writeln!(text, "  {}", signature(spec));
+            // Its lines as they are: some show a form in which lines and blanks matter.
+            for line in spec.doc.lines() {
+                let _ = writeln!(text, "{}", format!("    {line}").trim_end());
+            }
         }
     }
     let state = if options.keep_kernel {

@@ -29,6 +29,9 @@ once()
 print(sorted(once() for _ in range(101))[50])
 ";
 
+/// Of a tool.
+const DISABLED: &str = "disabled (tools.disabled)";
+
 pub(super) fn run(verb: &Doctor, global: &Global, environment: &Environment) -> anyhow::Result<u8> {
     let mut report = Report::default();
     report.line("talaria", env!("CARGO_PKG_VERSION"));
@@ -65,7 +68,11 @@ pub(super) fn run(verb: &Doctor, global: &Global, environment: &Environment) -> 
     if let Some(cwd) = &options.cwd {
         report.line("working directory", &cwd.display().to_string());
     }
-    web(&mut report, &web_options(&config.web, environment));
+    web(
+        &mut report,
+        &web_options(&config.web, environment),
+        &options.disabled_tools,
+    );
     withheld(&mut report, &options, *resolved.spec.kind() == TargetKind::Local);
     super::runtime()?.block_on(async {
         let is_container = matches!(
@@ -95,13 +102,16 @@ async fn engine(report: &mut Report, target: &str, environment: &Environment) ->
 }
 
 /// Who answers the web tools. That nobody answers searches is no fault as long as nobody asked for one.
-fn web(report: &mut Report, options: &WebOptions) {
+fn web(report: &mut Report, options: &WebOptions, disabled: &[String]) {
+    let is_off = |tool: &str| disabled.iter().any(|name| name == tool);
     match &options.search {
+        _ if is_off("web_search") => report.line("web_search", DISABLED),
         Ok(search) => report.line("web_search", &provider(search.provider.as_str(), &search.endpoint)),
         Err(why) if why == NO_PROVIDER => report.line("web_search", &format!("none: {why}")),
         Err(why) => report.fault("web_search", why),
     }
     match &options.extract.reader {
+        _ if is_off("web_extract") => report.line("web_extract", DISABLED),
         Ok(Reader::Provider(name, endpoint)) => report.line("web_extract", &provider(name.as_str(), endpoint)),
         Ok(Reader::Builtin) => {
             let allowed: Vec<String> = options.extract.allow_private.iter().map(ToString::to_string).collect();
@@ -118,8 +128,11 @@ fn web(report: &mut Report, options: &WebOptions) {
 
 fn provider(name: &str, endpoint: &Endpoint) -> String {
     match &endpoint.key {
-        Some(key) => format!("{name} at {}, with the key in {}", endpoint.url, key.variable),
-        None => format!("{name} at {}, without a key", endpoint.url),
+        Some(key) => format!(
+            "set to {name} at {}, with the key in {}; not asked now",
+            endpoint.url, key.variable
+        ),
+        None => format!("set to {name} at {}, without a key; not asked now", endpoint.url),
     }
 }
 
@@ -143,6 +156,7 @@ fn withheld(report: &mut Report, options: &SessionOptions, is_here: bool) {
 }
 
 async fn measure(report: &mut Report, options: SessionOptions) {
+    let has_terminal = !options.disabled_tools.iter().any(|name| name == "terminal");
     let broker = Broker::new(1);
     let session = match broker.open(options) {
         Ok(session) => session,
@@ -192,6 +206,11 @@ async fn measure(report: &mut Report, options: SessionOptions) {
             "tool call round trip (refused at the gate)",
             &milliseconds(Duration::from_secs_f64(seconds)),
         );
+    }
+    if !has_terminal {
+        report.line("terminal", DISABLED);
+        broker.close().await;
+        return;
     }
     let command = session
         .execute(Cell::new(

@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::{Context, anyhow};
 use talaria_broker::broker::Broker;
 use talaria_broker::config::Flags;
-use talaria_broker::environment::Environment;
+use talaria_broker::environment::{Environment, PassRules};
 use talaria_broker::outcome::{Outcome, Status};
 use talaria_broker::session::{Cancel, Cell, Session, SessionOptions};
 use talaria_broker::target::TargetKind;
@@ -121,11 +121,20 @@ fn given(env: &[String]) -> BTreeMap<String, OsString> {
         .collect()
 }
 
+/// What may not pass: an error where the command line asks for it, a warning where a configuration does, which may be
+/// that of another program.
 fn refuse_credentials(options: &SessionOptions, environment: &Environment) -> anyhow::Result<()> {
-    match environment.cell_environment(&options.passes).refused.first() {
-        Some(refusal) => Err(UsageError(refusal.clone()).into()),
-        None => Ok(()),
+    let asked = PassRules {
+        env_passthrough: Vec::new(),
+        ..options.passes.clone()
+    };
+    if let Some(refusal) = environment.cell_environment(&asked).refused.first() {
+        return Err(UsageError(refusal.clone()).into());
     }
+    for refusal in &environment.cell_environment(&options.passes).refused {
+        say(&format!("warning: env_passthrough: {refusal}"));
+    }
+    Ok(())
 }
 
 /// Tells of a target that cannot be opened, once per cell that was asked for.

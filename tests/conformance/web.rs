@@ -273,7 +273,7 @@ fn the_command_line_reads_the_configuration(rig: &Rig) {
         .env("SEARCH_LOGIN", "bob:s3cret-42")
         .run();
     for expected in [
-        format!("ok    web_search: searxng at {base}, with the key in SEARCH_LOGIN\n"),
+        format!("ok    web_search: set to searxng at {base}, with the key in SEARCH_LOGIN; not asked now\n"),
         "ok    web_extract: built in; public addresses, and 127.0.0.1/32\n".to_owned(),
     ] {
         assert!(doctor.stdout.contains(&expected), "{}", doctor.stdout);

@@ -9,6 +9,8 @@ pub(crate) const CASES: &[Case] = cases![
     doctor_says_what_works,
     doctor_says_what_does_not,
     the_schema_lists_what_is_enabled,
+    what_is_switched_off_is_no_fault,
+    a_credential_that_a_configuration_passes_is_a_warning,
     config_says_what_is_in_force_and_why,
     the_template_is_a_configuration,
     mistakes_in_a_configuration_are_named,
@@ -67,6 +69,33 @@ fn doctor_says_what_does_not(rig: &Rig) {
     );
 }
 
+fn what_is_switched_off_is_no_fault(rig: &Rig) {
+    let doctor = rig
+        .cli(["doctor"])
+        .env("TALARIA_TOOLS_DISABLED", "terminal,web_search,web_extract")
+        .run();
+    assert_eq!(doctor.code(), 0, "{doctor:?}");
+    for tool in ["terminal", "web_search", "web_extract"] {
+        let line = format!("{tool}: disabled (tools.disabled)");
+        assert!(doctor.stdout.contains(&line), "{}", doctor.stdout);
+    }
+}
+
+/// The configuration may be another program's.
+fn a_credential_that_a_configuration_passes_is_a_warning(rig: &Rig) {
+    let run = rig
+        .cli(["run", "-c", "import os; print(os.environ.get('TAVILY_API_KEY'))"])
+        .env("TAVILY_API_KEY", "tvly-1234567890")
+        .env("TALARIA_TERMINAL_ENV_PASSTHROUGH", "TAVILY_API_KEY")
+        .run();
+    assert_eq!((run.code(), run.stdout.as_str()), (0, "None\n"), "{run:?}");
+    assert!(
+        run.stderr.contains("warning: env_passthrough: `TAVILY_API_KEY`"),
+        "{}",
+        run.stderr
+    );
+}
+
 fn the_schema_lists_what_is_enabled(rig: &Rig) {
     for (format, parameters) in [
         ("mcp", "/inputSchema"),
@@ -89,6 +118,8 @@ fn the_schema_lists_what_is_enabled(rig: &Rig) {
         let text = schema.to_string();
         assert!(text.contains("read_file(") && !text.contains("write_file("), "{text}");
         assert!(text.contains("77") && text.contains("13"), "{text}");
+        // The form of a patch is in its lines.
+        assert!(text.contains(r"\n    *** Begin Patch\n"), "{text}");
     }
 }
 
