@@ -12,7 +12,7 @@ use html5ever::tree_builder::TreeBuilderOpts;
 use html5ever::{ParseOpts, parse_document};
 use url::Url;
 
-use super::plain;
+use super::{content, plain};
 
 /// Bytes that are parsed between two looks at the tree.
 const PIECE: usize = 1024;
@@ -34,7 +34,7 @@ const SHORT_ARTICLE: usize = 250;
 const LONGEST_REFRESH: f64 = 10.0;
 
 /// What never belongs to the content of a page.
-const NEVER_CONTENT: &str = "script, style, noscript, template, iframe, object, embed, svg, canvas, form, button, select, \
+pub(super) const NEVER_CONTENT: &str = "script, style, noscript, template, iframe, object, embed, svg, canvas, form, button, select, \
     nav, footer, aside, dialog, [hidden], [aria-hidden=\"true\"], [role=\"navigation\"]";
 
 /// A page as it is to be read.
@@ -66,30 +66,43 @@ pub(super) fn read(html: &str, url: &Url) -> Readable {
     };
     let title = spaces_joined(&document.select_single("title").text());
     let refresh = refresh(&document);
+    content::take_anchors_away(&document);
+    content::mark_languages(&document);
     complete_links(&document, url);
-    let config = Config {
-        text_mode: TextMode::Markdown,
-        ..Config::default()
+    let readability = |document: Document| {
+        let config = Config {
+            text_mode: TextMode::Markdown,
+            ..Config::default()
+        };
+        Readability::with_document(document, None, Some(config)).ok()
     };
-    let article = Readability::with_document(document.clone(), None, Some(config))
-        .and_then(|mut readability| readability.parse())
-        .ok();
-    document.select(NEVER_CONTENT).remove();
-    let whole = document
-        .body()
-        .map(|body| body.md(None).trim().to_owned())
+    let article_title = readability(document.clone())
+        .map(|readability| readability.get_article_metadata(readability.parse_json_ld()).title)
         .unwrap_or_default();
-    let (article_title, article) = article
-        .map(|article| (article.title, article.text_content.trim().to_owned()))
-        .unwrap_or_default();
-    let is_poor = article.chars().count() < SHORT_ARTICLE && !whole.is_empty();
+    let article = content::marked(&document).unwrap_or_else(|| {
+        content::without_misleading_names(&document);
+        readability(document.clone())
+            .and_then(|mut readability| readability.parse().ok())
+            .map(|article| article.text_content.trim().to_owned())
+            .unwrap_or_default()
+    });
+    let is_poor = article.chars().count() < SHORT_ARTICLE;
+    let whole = if is_poor {
+        document.select(NEVER_CONTENT).remove();
+        document
+            .body()
+            .map(|body| body.md(None).trim().to_owned())
+            .unwrap_or_default()
+    } else {
+        String::new()
+    };
     Readable {
         title: if article_title.trim().is_empty() {
             title
         } else {
             spaces_joined(&article_title)
         },
-        markdown: if is_poor { whole } else { article },
+        markdown: if whole.is_empty() { article } else { whole },
         refresh,
     }
 }
@@ -336,12 +349,20 @@ mod tests {
         let repeated = format!("{fonts}deep down{}", "<p>x".repeat(20_000));
         let attributes: String = (0..10_000).map(|n| format!("a{n} ")).collect();
         let attributes = format!("<p>deep down</p><p {attributes}>");
+        let notes = format!(
+            "<main>deep down{}{}",
+            "<aside>".repeat(240),
+            "<span>x</span>".repeat(60_000)
+        );
+        let buttons = format!("<main>deep down<h1>{}", "<button>x</button>".repeat(60_000));
         for (name, html) in [
             ("deep", deep),
             ("lists", deep_lists),
             ("many", many),
             ("repeated", repeated),
             ("attributes", attributes),
+            ("notes", notes),
+            ("buttons", buttons),
         ] {
             let page = at(&html, "http://h/");
             let word = if name == "many" { "word" } else { "deep down" };

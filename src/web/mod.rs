@@ -10,12 +10,13 @@
 //! | `search`, `extract`, `providers/` | ask a provider, each in its own way; one shape of result |
 //! | `fetch`, `client`, `guard`, `address` | fetch a page: redirects, proxies, what may be connected to |
 //! | `failure`, `body` | what is tried again; how much of an answer is read |
-//! | `page`, `kind`, `charset`, `html`, `plain`, `pdf` | from bytes to text |
+//! | `page`, `kind`, `charset`, `html`, `content`, `plain`, `pdf` | from bytes to text |
 
 mod address;
 mod body;
 mod charset;
 mod client;
+mod content;
 mod extract;
 mod failure;
 mod fetch;
