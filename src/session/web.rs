@@ -82,9 +82,18 @@ pub fn web_credentials(config: &Web) -> Vec<String> {
 
 fn search(config: &Web, environment: &Environment) -> Result<SearchOptions, Unusable> {
     let config = &config.search;
-    let provider = match config.provider {
+    let owner = config.api_key_env.as_deref().and_then(owner);
+    let provider = match config.provider.or(owner) {
         Some(provider) => provider,
         None if config.url.is_some() => SearchProvider::Searxng,
+        // A key goes to nobody but whom it was made for.
+        None if let Some(variable) = &config.api_key_env => {
+            return Err(format!(
+                "web.search.api_key_env names the variable {variable}, but not whose key it holds; write the provider into \
+                 web.search.provider ({})",
+                SearchProvider::WORDS.join(", ")
+            ));
+        }
         None => usual(environment).ok_or(NO_PROVIDER)?,
     };
     Ok(SearchOptions {
@@ -101,10 +110,19 @@ fn search(config: &Web, environment: &Environment) -> Result<SearchOptions, Unus
     })
 }
 
+/// All providers, in the order in which they are chosen.
+fn providers() -> impl Iterator<Item = SearchProvider> {
+    SearchProvider::WORDS.iter().filter_map(|word| word.parse().ok())
+}
+
+/// The provider whose key a variable usually holds.
+fn owner(variable: &str) -> Option<SearchProvider> {
+    providers().find(|provider| known(*provider).variable == variable)
+}
+
 /// The first provider whose usual variable is set.
 fn usual(environment: &Environment) -> Option<SearchProvider> {
-    let of = |word: &&str| word.parse::<SearchProvider>().ok();
-    SearchProvider::WORDS.iter().filter_map(of).find(|provider| {
+    providers().find(|provider| {
         let variable = match provider {
             SearchProvider::Searxng => SEARXNG_URL,
             other => known(*other).variable,
@@ -140,10 +158,12 @@ fn endpoint(
     variable: Option<&str>,
     environment: &Environment,
 ) -> Result<Endpoint, Unusable> {
+    let mut url_variable = None;
     let address = match (url.or(known.url), environment.filled(SEARXNG_URL)) {
         (Some(url), _) => url.to_owned(),
         (None, Some(url)) => {
             let url = url.to_string_lossy();
+            url_variable = Some(SEARXNG_URL.to_owned());
             web_address(&url).map_err(|problem| format!("the variable {SEARXNG_URL} {problem}"))?;
             url.trim_end_matches('/').to_owned()
         }
@@ -167,7 +187,12 @@ fn endpoint(
              starts, or name another in {section}.api_key_env"
         ));
     }
-    Ok(Endpoint { url: address, key })
+    Ok(Endpoint {
+        url: address,
+        url_variable,
+        key,
+        key_variable: variable.to_owned(),
+    })
 }
 
 /// The proxies of the usual variables, in either case.
@@ -263,6 +288,20 @@ mod tests {
                 ("searxng", "http://s:8080", ""),
             ),
             (
+                config(None, None, Some("TAVILY_API_KEY")),
+                &[
+                    ("SEARXNG_URL", "http://localhost:8888/"),
+                    ("BRAVE_API_KEY", "k"),
+                    ("TAVILY_API_KEY", "k"),
+                ],
+                ("tavily", "https://api.tavily.com", "TAVILY_API_KEY"),
+            ),
+            (
+                config(None, Some("http://s:8080"), Some("MINE")),
+                &[("MINE", "k"), ("BRAVE_API_KEY", "k")],
+                ("searxng", "http://s:8080", "MINE"),
+            ),
+            (
                 config(Some(SearchProvider::Firecrawl), Some("http://f:3002"), None),
                 &[],
                 ("firecrawl", "http://f:3002", ""),
@@ -271,6 +310,20 @@ mod tests {
             let (provider, url, key) = chosen(&config, variables).unwrap();
             assert_eq!((provider.as_str(), url.as_str(), key.as_str()), expected);
         }
+    }
+
+    #[test]
+    fn where_an_address_came_from_is_known() {
+        let variables = [("SEARXNG_URL", "http://s/")].into_iter().collect();
+        let of = |config: &Web| web_options(config, &variables).search.unwrap().endpoint;
+        let from_variable = of(&config(None, None, None));
+        assert_eq!(from_variable.url_variable.as_deref(), Some("SEARXNG_URL"));
+        assert_eq!(from_variable.key_variable, "SEARXNG_API_KEY");
+        let from_file = of(&config(None, Some("http://t"), Some("MINE")));
+        assert_eq!(
+            (from_file.url_variable, from_file.key_variable.as_str()),
+            (None, "MINE")
+        );
     }
 
     #[test]
@@ -290,6 +343,11 @@ mod tests {
                 config(Some(SearchProvider::Exa), None, Some("MINE")),
                 &[("EXA_API_KEY", "k")],
                 ["MINE", "web.search"],
+            ),
+            (
+                config(None, None, Some("MINE")),
+                &[("MINE", "k"), ("BRAVE_API_KEY", "k")],
+                ["variable MINE", "web.search.provider"],
             ),
             (
                 config(Some(SearchProvider::Searxng), None, None),

@@ -10,8 +10,11 @@ const METADATA_V4: [Ipv4Addr; 3] = [
 ];
 const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
 
-/// Names that mean this machine, or the service at which a cloud tells credentials, whoever resolves them.
-const LOCAL_NAMES: [&str; 4] = ["localhost", "metadata", "metadata.google.internal", "instance-data"];
+/// What kind of address they are.
+pub(super) const METADATA: &str = "the metadata address of a cloud";
+
+/// Names of that service.
+const METADATA_NAMES: [&str; 3] = ["metadata", "metadata.google.internal", "instance-data"];
 
 /// What kind of address it is, when it is none of the public internet.
 pub(super) fn not_public(address: IpAddr) -> Option<&'static str> {
@@ -24,13 +27,19 @@ pub(super) fn not_public(address: IpAddr) -> Option<&'static str> {
 /// Whether a name stands for something local without being resolved.
 pub(super) fn is_local_name(host: &str) -> bool {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
-    LOCAL_NAMES.contains(&host.as_str()) || host.ends_with(".localhost") || host.ends_with(".localdomain")
+    host == "localhost" || is_metadata_name(&host) || host.ends_with(".localhost") || host.ends_with(".localdomain")
+}
+
+/// Whether a name means the service at which a cloud tells credentials, whoever resolves it.
+pub(super) fn is_metadata_name(host: &str) -> bool {
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    METADATA_NAMES.contains(&host.as_str())
 }
 
 fn v4(address: Ipv4Addr) -> Option<&'static str> {
     let [a, b, c, _] = address.octets();
     match (a, b, c) {
-        _ if METADATA_V4.contains(&address) => Some("the metadata address of a cloud"),
+        _ if METADATA_V4.contains(&address) => Some(METADATA),
         (0, ..) => Some("an unspecified address"),
         (127, ..) => Some("a loopback address"),
         (10, ..) | (172, 16..=31, _) | (192, 168, _) => Some("a private address"),
@@ -49,7 +58,7 @@ fn v6(address: Ipv6Addr) -> Option<&'static str> {
     let parts = address.segments();
     let embedded = |high: u16, low: u16| v4(Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)));
     match parts {
-        _ if address == METADATA_V6 => Some("the metadata address of a cloud"),
+        _ if address == METADATA_V6 => Some(METADATA),
         [0, 0, 0, 0, 0, 0, 0, 0] => Some("an unspecified address"),
         [0, 0, 0, 0, 0, 0, 0, 1] => Some("a loopback address"),
         // IPv4 in IPv6 clothes: mapped, compatible, translated, NAT64, 6to4. The address within counts.

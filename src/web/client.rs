@@ -34,6 +34,8 @@ pub(super) struct Clients {
     /// For pages by way of a proxy, which looks names up itself.
     proxied: Client,
     proxies: Matcher,
+    provider_proxies: Matcher,
+    variables: ProxyVariables,
     /// For providers, wherever the user says they are.
     pub(super) provider: Client,
     /// Judges the addresses of pages.
@@ -63,25 +65,60 @@ impl Clients {
             direct: built(page().no_proxy().dns_resolver(guard.clone()))?,
             // It never goes directly, whatever it would make of `no_proxy`: nothing would be judged then.
             proxied: built(with_proxies(page().no_proxy(), &always)?)?,
-            proxies: Matcher::builder()
-                .http(proxies.http.clone())
-                .https(proxies.https.clone())
-                .all(proxies.all.clone())
-                .no(proxies.no.clone())
-                .build(),
+            proxies: matcher(proxies),
+            provider_proxies: matcher(&without_here),
+            variables: ProxyVariables::of(proxies),
             provider: built(with_proxies(base().no_proxy(), &without_here)?)?,
             guard,
         })
     }
 
-    /// The client for a page.
-    pub(super) fn page(&self, url: &Url) -> &Client {
-        let is_intercepted = url
-            .as_str()
-            .parse()
-            .is_ok_and(|uri| self.proxies.intercept(&uri).is_some());
-        if is_intercepted { &self.proxied } else { &self.direct }
+    /// The client for a page, and the variable of the proxy that it goes through.
+    pub(super) fn page(&self, url: &Url) -> (&Client, Option<&'static str>) {
+        match self.variables.of_proxy(&self.proxies, url.as_str()) {
+            Some(variable) => (&self.proxied, Some(variable)),
+            None => (&self.direct, None),
+        }
     }
+
+    /// The variable of the proxy through which a provider is asked.
+    pub(super) fn provider_proxy(&self, url: &str) -> Option<&'static str> {
+        self.variables.of_proxy(&self.provider_proxies, url)
+    }
+}
+
+/// The variables that proxies come from, for each scheme.
+struct ProxyVariables {
+    http: &'static str,
+    https: &'static str,
+}
+
+impl ProxyVariables {
+    fn of(proxies: &Proxies) -> Self {
+        let or_all = |own: &'static str, proxy: &str| if proxy.is_empty() { "all_proxy" } else { own };
+        Self {
+            http: or_all("http_proxy", &proxies.http),
+            https: or_all("https_proxy", &proxies.https),
+        }
+    }
+
+    fn of_proxy(&self, proxies: &Matcher, url: &str) -> Option<&'static str> {
+        proxies.intercept(&url.parse().ok()?)?;
+        Some(if url.starts_with("https:") {
+            self.https
+        } else {
+            self.http
+        })
+    }
+}
+
+fn matcher(proxies: &Proxies) -> Matcher {
+    Matcher::builder()
+        .http(proxies.http.clone())
+        .https(proxies.https.clone())
+        .all(proxies.all.clone())
+        .no(proxies.no.clone())
+        .build()
 }
 
 fn base() -> ClientBuilder {

@@ -6,6 +6,7 @@ use tokio::time::{Instant, timeout_at};
 use url::Url;
 
 use super::client::Clients;
+use super::guard;
 use super::options::{Endpoint, Reader};
 use super::providers::{Asking, read_page};
 use super::{Page, Web, WebError};
@@ -52,6 +53,7 @@ impl Web {
             name: provider.as_str(),
             section: "web.extract",
             client: &clients.provider,
+            proxy: clients.provider_proxy(&endpoint.url),
             endpoint,
             deadline,
         };
@@ -72,14 +74,43 @@ fn parsed(text: &str) -> Result<Url, String> {
     match Url::parse(text) {
         Ok(url) if url.has_host() || url.scheme() == "file" => Ok(url),
         // `example.org:80/x` reads as a scheme.
+        Ok(url) if !has_port(text, &url) => Err(guard::other_scheme(url.scheme())),
+        _ if text.starts_with("//") && text.trim_matches('/').contains(char::is_alphanumeric) => Err(format!(
+            "this is no whole address; write https://{}",
+            shortened(text.trim_start_matches('/'))
+        )),
+        _ if text.starts_with(['/', '.', '~']) => Err(
+            "this is a path, not an address; write one such as https://example.org/page (files are read with read_file())"
+                .to_owned(),
+        ),
         _ if !text.is_empty() && !text.contains("://") && Url::parse(&format!("https://{text}")).is_ok() => {
             Err(format!("this is no whole address; write https://{}", shortened(text)))
         }
-        Ok(_) => Err("only http and https addresses can be fetched".to_owned()),
+        Ok(_) => Err("this is no address; write one such as https://example.org/page".to_owned()),
         Err(error) => Err(format!(
             "this is no address ({error}); write one such as https://example.org/page"
         )),
     }
+}
+
+/// Schemes of what no server gives.
+const NO_SERVER: [&str; 8] = [
+    "about",
+    "blob",
+    "data",
+    "javascript",
+    "mailto",
+    "tel",
+    "urn",
+    "vbscript",
+];
+
+/// Whether what reads as a scheme is a host, and the rest begins with its port.
+fn has_port(text: &str, url: &Url) -> bool {
+    let rest = text.split_once(':').map_or("", |(_, rest)| rest);
+    let port = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    is_number && !NO_SERVER.contains(&url.scheme())
 }
 
 fn shortened(text: &str) -> String {
@@ -96,7 +127,13 @@ mod tests {
             ("", "such as https://example.org/page"),
             ("example.org/a", "write https://example.org/a"),
             ("example.org:80/a", "write https://example.org:80/a"),
-            ("/a/b", "no "),
+            ("localhost:80", "write https://localhost:80"),
+            ("/a/b", "a path"),
+            ("//10.0.0.1/x", "write https://10.0.0.1/x"),
+            ("//", "a path"),
+            ("javascript:1", "this one is javascript:; "),
+            ("mailto:a@b.org", "this one is mailto:; "),
+            ("data:text/html,x", "this one is data:; "),
             ("http://", "no address"),
             ("http://[1", "no address"),
         ] {
@@ -105,6 +142,7 @@ mod tests {
                 error.as_ref().is_err_and(|error| error.contains(word)),
                 "{text}: {error:?}"
             );
+            assert!(!error.is_err_and(|error| error.contains("https:///")), "{text}");
         }
         assert!(parsed(" https://example.org/ü ").is_ok());
     }

@@ -45,6 +45,25 @@ impl Failure {
         }
     }
 
+    /// A request for a page that got no answer, by way of the proxy of a variable or directly.
+    pub(super) fn of_page(error: &reqwest::Error, proxy: Option<&str>) -> Self {
+        let mut failure = Self::of_transport(error);
+        if !error.is_connect() {
+            return failure;
+        }
+        let advice = match proxy {
+            Some(variable) => format!("the way there leads through {}; check that", proxy_of(variable)),
+            // Such a failure says already what to do.
+            None if failure.again == Again::No => return failure,
+            None if failure.sentence.contains("lookup") || failure.sentence.contains("name") => {
+                "check the name of the host, and whether names can be looked up here".to_owned()
+            }
+            None => "check the address and its port, or try again later".to_owned(),
+        };
+        failure.sentence = format!("{}; {advice}", failure.sentence);
+        failure
+    }
+
     /// A request that got no answer, or whose answer broke off.
     pub(super) fn of_transport(error: &reqwest::Error) -> Self {
         let mut source: Option<&(dyn Error + 'static)> = Some(error);
@@ -90,6 +109,14 @@ impl Failure {
             again: Again::Soon,
         }
     }
+}
+
+/// How a message names the proxy of a variable; its address may hold a password.
+pub(super) fn proxy_of(variable: &str) -> String {
+    format!(
+        "the proxy in the variable {variable} (or {})",
+        variable.to_ascii_uppercase()
+    )
 }
 
 /// Whether another attempt makes sense after an answer of that status.

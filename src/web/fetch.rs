@@ -7,7 +7,7 @@ use url::Url;
 
 use super::body::{self, Body};
 use super::client::Clients;
-use super::failure::{Failure, again_after, with_attempts};
+use super::failure::{Failure, again_after, proxy_of, with_attempts};
 use super::kind::{ContentType, Kind};
 
 /// Redirects that are followed for one page.
@@ -81,8 +81,9 @@ pub(super) fn shown(url: &Url) -> String {
 }
 
 async fn attempt(clients: &Clients, url: &Url, cap: usize) -> Result<Step, Failure> {
-    let request = clients.page(url).get(url.clone());
-    let response = request.send().await.map_err(|error| Failure::of_transport(&error))?;
+    let (client, proxy) = clients.page(url);
+    let sent = client.get(url.clone()).send().await;
+    let response = sent.map_err(|error| Failure::of_page(&error, proxy))?;
     let status = response.status();
     let headers = response.headers();
     if let Some(next) = redirect(status, headers, url)? {
@@ -90,7 +91,7 @@ async fn attempt(clients: &Clients, url: &Url, cap: usize) -> Result<Step, Failu
     }
     if !status.is_success() {
         return Err(Failure {
-            sentence: refusal(status),
+            sentence: refusal(status, proxy),
             again: again_after(status, headers),
         });
     }
@@ -145,7 +146,13 @@ fn redirect(status: StatusCode, headers: &HeaderMap, url: &Url) -> Result<Option
     Ok(Some(next))
 }
 
-fn refusal(status: StatusCode) -> String {
+fn refusal(status: StatusCode, proxy: Option<&str>) -> String {
+    if let (407, Some(variable)) = (status.as_u16(), proxy) {
+        return format!(
+            "the answer is {status}: {} wants a login; write it into that variable",
+            proxy_of(variable)
+        );
+    }
     let advice = match status.as_u16() {
         401 | 407 => "it wants a login; choose a page that is public",
         403 | 451 => "the site refuses programs or this place; try another source",

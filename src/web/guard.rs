@@ -10,7 +10,7 @@ use std::sync::Arc;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
-use super::address::{is_local_name, not_public};
+use super::address::{METADATA, is_local_name, is_metadata_name, not_public};
 use super::options::{Lookup, Names};
 use super::thread;
 use crate::config::HostPattern;
@@ -27,10 +27,33 @@ pub(super) struct Guard {
 
 /// A host that pages must not come from.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{what}, which pages are not fetched from; if they may be, add {host} to web.extract.allow_private")]
+#[error("{what}, which pages are not fetched from{}", self.advice())]
 pub(super) struct Refused {
     host: String,
     what: String,
+    /// Whether a cloud tells credentials there; nobody is advised to open that.
+    tells_credentials: bool,
+}
+
+impl Refused {
+    fn advice(&self) -> String {
+        if self.tells_credentials {
+            ": a cloud tells a machine its credentials there; choose another page".to_owned()
+        } else {
+            format!("; if they may be, add {} to web.extract.allow_private", self.host)
+        }
+    }
+}
+
+/// What is said of an address that is neither `http` nor `https`.
+pub(super) fn other_scheme(scheme: &str) -> String {
+    let advice = match scheme {
+        "file" => "files are read with read_file()",
+        "ftp" | "ftps" | "sftp" => "download it with terminal(), or give its address with https:// if it has one",
+        _ => "give an address that begins with https://",
+    };
+    let scheme: String = scheme.chars().take(40).collect();
+    format!("only http and https addresses can be fetched, and this one is {scheme}:; {advice}")
 }
 
 impl Guard {
@@ -44,10 +67,7 @@ impl Guard {
     /// Judges an address as it is written, before anything is looked up.
     pub(super) fn check(&self, url: &Url) -> Result<(), String> {
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(format!(
-                "only http and https addresses can be fetched, and this one is {}:",
-                url.scheme()
-            ));
+            return Err(other_scheme(url.scheme()));
         }
         if !url.username().is_empty() || url.password().is_some() {
             return Err("the address holds a user or password; leave them out".to_owned());
@@ -62,6 +82,7 @@ impl Guard {
             Some(Host::Domain(name)) if is_local_name(name) && !self.is_allowed(name) => Err(Refused {
                 host: name.to_owned(),
                 what: format!("{name} is a name of this machine or its network"),
+                tells_credentials: is_metadata_name(name),
             }),
             Some(Host::Domain(_)) => Ok(()),
         };
@@ -85,16 +106,19 @@ impl Guard {
         {
             return Ok(());
         }
-        Err(if host.is_empty() {
-            Refused {
-                host: address.to_string(),
-                what: format!("{address} is {kind}"),
-            }
+        let what = if host.is_empty() {
+            format!("{address} is {kind}")
         } else {
-            Refused {
-                host: host.to_owned(),
-                what: format!("{host} is at {address}, {kind}"),
-            }
+            format!("{host} is at {address}, {kind}")
+        };
+        Err(Refused {
+            host: if host.is_empty() {
+                address.to_string()
+            } else {
+                host.to_owned()
+            },
+            what,
+            tells_credentials: kind == METADATA,
         })
     }
 

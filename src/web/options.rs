@@ -69,8 +69,12 @@ pub enum Reader {
 pub struct Endpoint {
     /// Its address, without a slash at the end.
     pub url: String,
+    /// The variable that the address came from, if it is one.
+    pub url_variable: Option<String>,
     /// Its key.
     pub key: Option<Key>,
+    /// The variable in which a key is looked for.
+    pub key_variable: String,
 }
 
 /// A key, and the variable that it came from.

@@ -24,6 +24,7 @@ impl Web {
             name: options.provider.as_str(),
             section: "web.search",
             client: &clients.provider,
+            proxy: clients.provider_proxy(&options.endpoint.url),
             endpoint: &options.endpoint,
             deadline,
         };

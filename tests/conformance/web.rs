@@ -123,7 +123,9 @@ fn session(rig: &Rig, base: &str) -> TestSession {
             provider: SearchProvider::Searxng,
             endpoint: Endpoint {
                 url: base.to_owned(),
+                url_variable: None,
                 key: None,
+                key_variable: "SEARXNG_API_KEY".to_owned(),
             },
             timeout: Duration::from_secs(30),
         }),

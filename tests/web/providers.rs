@@ -15,6 +15,8 @@ const KEY: &str = "tvly-abcdef-123456";
 fn endpoint(server: &Server, key: Option<&str>) -> Endpoint {
     Endpoint {
         url: server.url(""),
+        url_variable: None,
+        key_variable: "MY_API_KEY".to_owned(),
         key: key.map(|key| Key {
             variable: "MY_API_KEY".to_owned(),
             value: Secret::new(key),
@@ -96,6 +98,34 @@ async fn searxng() {
     let login = Web::new(search_options(SearchProvider::Searxng, &server, Some("bob:pw")));
     login.search("x", 1).await.unwrap();
     assert_eq!(server.requests()[2].header("authorization"), Some("Basic Ym9iOnB3"));
+}
+
+#[tokio::test]
+async fn a_searxng_whose_engines_are_silent_has_not_found_nothing() {
+    let silent = json!([["google", "Suspended: CAPTCHA"], ["duckduckgo", "timeout"]]);
+    let server = answering(json!({"query": "q", "results": [], "unresponsive_engines": silent}));
+    let why = search(SearchProvider::Searxng, &server, 3).await.unwrap_err();
+    for word in ["google (Suspended: CAPTCHA)", "duckduckgo (timeout)", "try again later"] {
+        assert!(why.contains(word), "{why}");
+    }
+    let one = json!([{"url": "https://a.org/", "title": "A", "content": "B"}]);
+    let server = answering(json!({"query": "q", "results": one, "unresponsive_engines": silent}));
+    assert_eq!(search(SearchProvider::Searxng, &server, 3).await.unwrap().len(), 1);
+    let server = answering(json!({"query": "q", "results": [], "unresponsive_engines": []}));
+    assert_eq!(search(SearchProvider::Searxng, &server, 3).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_key_that_is_wanted_or_cannot_be_sent_is_named_by_its_variable() {
+    let server = Server::new(|_, stream| reply(stream, "401 Unauthorized", &[], b""));
+    for (key, word) in [
+        (None, "put it into the variable MY_API_KEY"),
+        (Some("one\ntwo"), "the key in the variable MY_API_KEY holds characters"),
+    ] {
+        let web = Web::new(search_options(SearchProvider::Brave, &server, key));
+        let why = web.search("x", 5).await.unwrap_err().to_string();
+        assert!(why.contains(word) && !why.contains("two"), "{why}");
+    }
 }
 
 /// <https://api-dashboard.search.brave.com/api-reference/web/search/get>
@@ -354,7 +384,9 @@ async fn failures_say_what_to_do_and_never_show_the_key() {
             provider: Searxng,
             endpoint: Endpoint {
                 url: url.clone(),
+                url_variable: Some("SEARXNG_URL".to_owned()),
                 key: None,
+                key_variable: "SEARXNG_API_KEY".to_owned(),
             },
             timeout: Duration::from_secs(20),
         }),
@@ -362,7 +394,7 @@ async fn failures_say_what_to_do_and_never_show_the_key() {
     };
     let why = Web::new(gone).search("x", 5).await.unwrap_err().to_string();
     assert!(
-        why.contains(&url) && why.contains("no connection") && why.contains("web.search.url"),
+        why.contains(&url) && why.contains("no connection") && why.contains("the variable SEARXNG_URL"),
         "{why}"
     );
 }

@@ -4,7 +4,7 @@ use talaria_broker::config::SearchProvider;
 use talaria_broker::web::{Proxies, Web, WebOptions};
 
 use super::providers::search_options;
-use super::server::{Server, html};
+use super::server::{Server, html, reply};
 use super::{content, refusal};
 
 fn through(server: &Server, no: &str) -> Web {
@@ -82,4 +82,41 @@ async fn a_proxy_that_is_none_is_told_without_its_password() {
     options.proxies.http = "http://bob:s3cret@[broken".to_owned();
     let why = refusal(&Web::new(options), "http://example.invalid/").await;
     assert!(why.contains("http_proxy") && !why.contains("s3cret"), "{why}");
+}
+
+#[tokio::test]
+async fn failures_through_a_proxy_name_its_variable() {
+    let gone = Server::new(|_, stream| html(stream, ""));
+    let mut options = WebOptions::default();
+    options.proxies.http = gone.url("/").replace("http://", "http://bob:s3cret@");
+    options.proxies.all.clone_from(&options.proxies.http);
+    drop(gone);
+    let web = Web::new(options.clone());
+    let why = refusal(&web, "http://example.invalid/").await;
+    assert!(
+        why.contains("http_proxy (or HTTP_PROXY)") && !why.contains("s3cret"),
+        "{why}"
+    );
+    let why = refusal(&web, "https://example.invalid/").await;
+    assert!(why.contains("all_proxy") && !why.contains("s3cret"), "{why}");
+
+    let server = Server::new(|_, stream| html(stream, ""));
+    options.search = search_options(SearchProvider::Searxng, &server, None).search;
+    let search = options.search.as_mut().unwrap();
+    search.endpoint.url = "http://searx.invalid".to_owned();
+    let why = Web::new(options).search("x", 1).await.unwrap_err().to_string();
+    assert!(why.contains("http_proxy") && !why.contains("s3cret"), "{why}");
+
+    let login = Server::new(|_, stream| reply(stream, "407 Proxy Authentication Required", &[], b""));
+    let why = refusal(&through(&login, ""), "http://example.invalid/").await;
+    assert!(why.contains("http_proxy") && why.contains("login"), "{why}");
+}
+
+#[tokio::test]
+async fn a_host_that_does_not_answer_says_what_to_check() {
+    let gone = Server::new(|_, stream| html(stream, ""));
+    let url = gone.url("/");
+    drop(gone);
+    let why = refusal(&super::open(|_| ()), url).await;
+    assert!(why.contains("check the address and its port"), "{why}");
 }

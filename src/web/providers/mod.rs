@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::body;
-use super::failure::{Again, Failure, again_after, with_attempts};
+use super::failure::{Again, Failure, again_after, proxy_of, with_attempts};
 use super::options::Endpoint;
 use super::{Hit, Page};
 use crate::config::{ExtractProvider, SearchProvider};
@@ -33,6 +33,8 @@ pub(super) struct Asking<'a> {
     /// The section of the configuration that says who is asked.
     pub(super) section: &'static str,
     pub(super) client: &'a Client,
+    /// The variable of the proxy through which this provider is asked.
+    pub(super) proxy: Option<&'static str>,
     pub(super) endpoint: &'a Endpoint,
     pub(super) deadline: Instant,
 }
@@ -72,6 +74,13 @@ pub(super) async fn search_pages(
             SearchProvider::Firecrawl => firecrawl::hits(&answer),
         }
         .ok_or_else(|| asking.unexpected())?;
+        if found.is_empty()
+            && hits.is_empty()
+            && provider == SearchProvider::Searxng
+            && let Some(sentence) = searxng::silence(&answer)
+        {
+            return Err(asking.scrubbed(&sentence));
+        }
         let new: Vec<Hit> = hits
             .into_iter()
             .filter(|hit| !found.iter().any(|known| known.url == hit.url))
@@ -137,10 +146,20 @@ impl Asking<'_> {
             self.client.execute(request).await
         };
         let response = sent.await.map_err(|error| {
+            if error.is_builder() && !self.key().chars().all(|letter| letter.is_ascii_graphic()) {
+                return Failure::last(format!(
+                    "{} cannot be asked: the key in the variable {} holds characters that no key has; correct it",
+                    self.name, self.endpoint.key_variable
+                ));
+            }
             let mut failure = Failure::of_transport(&error);
+            let check = match self.proxy {
+                Some(variable) if error.is_connect() => format!("{}, and {}", self.place(), proxy_of(variable)),
+                _ => format!("{} and the network", self.place()),
+            };
             failure.sentence = format!(
-                "{} cannot be asked at {}: {}; check {}.url and the network",
-                self.name, self.endpoint.url, failure.sentence, self.section
+                "{} cannot be asked at {}: {}; check {check}",
+                self.name, self.endpoint.url, failure.sentence
             );
             failure
         })?;
@@ -157,11 +176,21 @@ impl Asking<'_> {
         serde_json::from_slice(&body.bytes).map_err(|_| Failure::last(self.unexpected()))
     }
 
+    /// Where the provider's address is written, or would be.
+    fn place(&self) -> String {
+        match &self.endpoint.url_variable {
+            Some(variable) => format!("the variable {variable}"),
+            None => format!("{}.url", self.section),
+        }
+    }
+
     /// What is said of an answer that has not the form that it should have.
     fn unexpected(&self) -> String {
         format!(
-            "{} answers at {} with something other than its API gives; check {}.url",
-            self.name, self.endpoint.url, self.section
+            "{} answers at {} with something other than its API gives; check {}",
+            self.name,
+            self.endpoint.url,
+            self.place()
         )
     }
 
@@ -199,23 +228,31 @@ impl Asking<'_> {
             return "this SearXNG gives no JSON; add `json` to `search: formats:` in its settings.yml, or use another"
                 .to_owned();
         }
+        if let (407, Some(variable)) = (code, self.proxy) {
+            return format!("{} wants a login; write it into that variable", proxy_of(variable));
+        }
         if is_bad_key || matches!(code, 401 | 403) {
             return match &self.endpoint.key {
                 Some(key) => format!(
                     "it does not accept the key in the variable {}; put a valid one there",
                     key.variable
                 ),
-                None => format!("it wants a key; put it into a variable and name that in {section}.api_key_env"),
+                None => format!(
+                    "it wants a key; put it into the variable {} where the broker starts, or name another in \
+                     {section}.api_key_env",
+                    self.endpoint.key_variable
+                ),
             };
         }
         match code {
             402 | 432 | 433 => "the plan's quota is used up; raise it there, or configure another provider".to_owned(),
             429 => "too many requests; search less often, or raise the plan's limit there".to_owned(),
             400 | 413 | 414 | 422 => "it does not take this request; make it shorter or simpler".to_owned(),
-            404 | 405 => format!("there is no such API at {}; check {section}.url", self.endpoint.url),
+            404 | 405 => format!("there is no such API at {}; check {}", self.endpoint.url, self.place()),
             300..=399 => format!(
-                "it is elsewhere, at {}; write that into {section}.url",
-                location.unwrap_or("an address that it does not name")
+                "it is elsewhere, at {}; write that into {}",
+                location.unwrap_or("an address that it does not name"),
+                self.place()
             ),
             500..=599 => "it fails; try again later, or configure another provider".to_owned(),
             _ => "that was not expected; try again later".to_owned(),

@@ -26,6 +26,33 @@ pub(super) fn hits(answer: &Value) -> Option<(Vec<Hit>, bool)> {
     Some((hits, true))
 }
 
+/// What to say when there are no results because the engines that SearXNG asks did not answer.
+pub(super) fn silence(answer: &Value) -> Option<String> {
+    let engines = answer.get("unresponsive_engines")?.as_array()?;
+    // Each is its name and why.
+    let named: Vec<String> = engines
+        .iter()
+        .filter_map(|engine| {
+            let name = engine.get(0).unwrap_or(engine).as_str()?;
+            let why = engine.get(1).and_then(Value::as_str).unwrap_or_default();
+            let why: String = why.chars().take(80).collect();
+            Some(if why.is_empty() {
+                name.to_owned()
+            } else {
+                format!("{name} ({why})")
+            })
+        })
+        .take(10)
+        .collect();
+    (!named.is_empty()).then(|| {
+        format!(
+            "searxng found nothing, as the engines that it asks did not answer: {}; try again later, or enable other \
+             engines in its settings.yml",
+            named.join(", ")
+        )
+    })
+}
+
 /// An address with a query; one that is none is told by the client.
 pub(super) fn with_query(base: &str, pairs: &[(&str, &str)]) -> String {
     let query = url::form_urlencoded::Serializer::new(String::new())
