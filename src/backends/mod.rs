@@ -4,6 +4,7 @@
 pub mod command;
 pub mod docker;
 pub mod local;
+pub mod ssh;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

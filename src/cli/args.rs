@@ -61,7 +61,7 @@ pub(crate) enum Verb {
 /// Run scripts as cells of one session, in order, stopping at the first that fails.
 #[derive(Args)]
 pub(crate) struct Run {
-    /// Where it runs: local, docker:IMAGE, container:NAME, compose:SERVICE, exec:COMMAND, or a configured name
+    /// Where it runs: local, docker:IMAGE, container:NAME, compose:SERVICE, exec:COMMAND, ssh:DEST, or a configured name
     #[arg(long, value_name = "TARGET")]
     pub(crate) on: Option<String>,
     /// project: the working directory and its interpreter; strict: a private folder, a fixed interpreter

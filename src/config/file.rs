@@ -92,7 +92,7 @@ pub(super) fn read(path: &Path, strict: bool) -> Result<Node, ConfigError> {
 
 /// Parses the text of a file; `path` is for messages only.
 pub(super) fn parse(text: &str, path: &Path, strict: bool) -> Result<Node, ConfigError> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = &without_comment_lines(text.strip_prefix('\u{feff}').unwrap_or(text));
     let tree: Spanned<Loose> =
         serde_saphyr::from_str_with_options(text, options(strict)).map_err(|error| ConfigError::Syntax {
             path: path.to_owned(),
@@ -100,6 +100,18 @@ pub(super) fn parse(text: &str, path: &Path, strict: bool) -> Result<Node, Confi
             problem: problem(error.without_snippet()),
         })?;
     Ok(node(tree, text))
+}
+
+/// The parser gives up on some thirty lines of comment in a row. Blanks take their place, so that all else stays where
+/// it is.
+fn without_comment_lines(text: &str) -> String {
+    let is_comment = |line: &str| line.trim_start_matches([' ', '\t']).starts_with('#');
+    text.split_inclusive('\n')
+        .map(|line| match line.trim_end_matches(['\n', '\r']) {
+            comment if is_comment(comment) => " ".repeat(comment.len()) + &line[comment.len()..],
+            _ => line.to_owned(),
+        })
+        .collect()
 }
 
 fn options(strict: bool) -> Options {
@@ -360,6 +372,16 @@ mod tests {
     #[test]
     fn a_bomb_is_refused() {
         assert!(parse(&"[".repeat(100_000), Path::new("c"), true).is_err());
+    }
+
+    #[test]
+    fn comments_may_be_as_long_as_they_like() {
+        let comments = "  # one more line of it, ü\n".repeat(500);
+        let text = format!("{comments}a:\n{comments}  b: 1 # and this\n{comments}");
+        let Ok(node) = parse(&text, Path::new("c.yaml"), true) else {
+            panic!("it is refused");
+        };
+        assert!(format!("{node:?}").contains("1002"), "the line of b: {node:?}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! From a resolved target to its backend: what the configuration says, in the terms of each kind of target.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::error::SessionError;
@@ -11,6 +11,7 @@ use crate::backends::docker::{
     RunningOptions, Volume, Which, parse_cpus, parse_memory, parse_shm_size,
 };
 use crate::backends::local::Local;
+use crate::backends::ssh::{SshBackend, SshOptions};
 use crate::config::{Config, ResolvedTarget, Value};
 use crate::environment::{Environment, PassRules};
 use crate::target::{TargetError, TargetKind};
@@ -56,10 +57,8 @@ pub(super) fn backend(
                 environment,
             )))
         }
-        TargetKind::Ssh { .. }
-        | TargetKind::Modal { .. }
-        | TargetKind::ModalSandbox { .. }
-        | TargetKind::Configured { .. } => {
+        TargetKind::Ssh { destination } => Arc::new(SshBackend::new(ssh(target, destination, environment)?)),
+        TargetKind::Modal { .. } | TargetKind::ModalSandbox { .. } | TargetKind::Configured { .. } => {
             return Err(TargetError::not_supported(&target.name, &target.spec, Vec::new()).into());
         }
     };
@@ -79,6 +78,46 @@ fn command_options(target: &ResolvedTarget, command: &str, environment: &Environ
         environment: environment.cell_environment(&rules).variables,
         folder: None,
     }
+}
+
+/// `ssh` runs here as a command of the user's would; what travels is decided by the user's `SendEnv`.
+fn ssh(target: &ResolvedTarget, destination: &str, environment: &Environment) -> Result<SshOptions, SessionError> {
+    let text = |name: &str| match target.options.get(name) {
+        Some(Value::Text(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let path = |name: &str| text(name).map(|path| environment.expand_home(Path::new(path)));
+    let mut options = SshOptions::new(&target.name, destination);
+    // A port in the destination was put there for this target alone.
+    if let Some(Value::Count(port)) = target.options.get("ssh_port")
+        && !destination.starts_with("ssh://")
+    {
+        options.port = Some(u16::try_from(*port).map_err(|_| SessionError::Option {
+            target: target.name.clone(),
+            name: "ssh_port".to_owned(),
+            problem: format!("{port} is no port; it must be from 1 to 65535"),
+        })?);
+    }
+    options.key = path("ssh_key");
+    options.control = path("ssh_control_path");
+    if let Some(Value::List(more)) = target.options.get("ssh_options") {
+        options.extra.clone_from(more);
+    }
+    options.accept_new = matches!(target.options.get("ssh_accept_new"), Some(Value::Switch(true)));
+    if let Some(user) = text("ssh_become") {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if user.is_empty() || user.starts_with('-') || !user.chars().all(is_name) {
+            return Err(SessionError::Option {
+                target: target.name.clone(),
+                name: "ssh_become".to_owned(),
+                problem: format!("`{user}` is no name of an account"),
+            });
+        }
+        options.r#become = Some(user.to_owned());
+    }
+    // Other processes of this user can read it as long as ssh runs.
+    options.environment = environment.terminal_environment(&PassRules::default()).variables;
+    Ok(options)
 }
 
 fn running(target: &ResolvedTarget, which: Which, environment: &Environment) -> RunningOptions {

@@ -77,12 +77,13 @@ const SCHEMES: [&str; 8] = [
 ];
 
 /// Those that this version opens.
-const OPENED: [&str; 5] = [
+const OPENED: [&str; 6] = [
     "local",
     "docker:IMAGE",
     "container:NAME",
     "compose:SERVICE",
     "exec:COMMAND",
+    "ssh:DEST",
 ];
 
 /// The words before the colon.

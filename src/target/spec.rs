@@ -130,7 +130,12 @@ impl TargetKind {
     pub fn can_be_opened(&self) -> bool {
         matches!(
             self,
-            Self::Local | Self::Exec { .. } | Self::Docker { .. } | Self::Container { .. } | Self::Compose { .. }
+            Self::Local
+                | Self::Exec { .. }
+                | Self::Docker { .. }
+                | Self::Container { .. }
+                | Self::Compose { .. }
+                | Self::Ssh { .. }
         )
     }
 
@@ -345,7 +350,7 @@ mod tests {
     fn a_misspelt_name_suggests_and_lists_what_works() {
         let error = TargetError::unknown_name("lcoal", ["rig"], vec!["rig".into()]).to_string();
         assert!(error.contains("`lcoal` (did you mean `local`?)"), "{error}");
-        assert!(error.contains("exec:COMMAND and the configured names rig"), "{error}");
+        assert!(error.contains("ssh:DEST and the configured names rig"), "{error}");
     }
 
     #[test]

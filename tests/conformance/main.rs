@@ -18,6 +18,7 @@ mod containers;
 mod death;
 mod elsewhere;
 mod files;
+mod hosts;
 mod interpreters;
 mod life;
 mod observe;

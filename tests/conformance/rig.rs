@@ -20,6 +20,7 @@ use tokio::runtime::Runtime;
 
 use crate::command::{Cli, TALARIA};
 use crate::containers;
+use crate::hosts;
 use crate::observe::{self, wait_until};
 
 /// The longest that any single wait of a test lasts; it bounds a hang, it says nothing of speed.
@@ -62,6 +63,8 @@ pub(crate) enum Kind {
     Exec,
     /// Containers of an engine on this machine, with an interpreter and programs of their own.
     Docker,
+    /// This machine behind a real `ssh` and a real `sshd`.
+    Ssh,
 }
 
 /// The targets that the suite runs on: those that `TALARIA_TEST_TARGETS` names, else this machine in both ways (`local,exec:`).
@@ -70,7 +73,11 @@ pub(crate) fn targets() -> impl Iterator<Item = &'static Target> {
     TARGETS
         .iter()
         .filter(move |target| named.split(',').any(|name| name == target.label))
-        .filter(|target| target.kind != Kind::Docker || containers::are_there())
+        .filter(|target| match target.kind {
+            Kind::Here | Kind::Exec => true,
+            Kind::Docker => containers::are_there(),
+            Kind::Ssh => hosts::are_there(),
+        })
 }
 
 /// All targets that it can run on.
@@ -80,6 +87,8 @@ const TARGETS: &[Target] = &[
     target("exec-polled", "exec:", Kind::Exec, Transport::Polled),
     target("docker", containers::TARGET, Kind::Docker, Transport::Auto),
     target("docker-polled", containers::TARGET, Kind::Docker, Transport::Polled),
+    target("ssh", hosts::TARGET, Kind::Ssh, Transport::Auto),
+    target("ssh-polled", hosts::TARGET, Kind::Ssh, Transport::Polled),
 ];
 
 const fn target(label: &'static str, name: &'static str, kind: Kind, transport: Transport) -> Target {
@@ -103,6 +112,7 @@ pub(crate) struct Rig {
     /// Whether its sessions keep a kernel; else each cell is a standalone script.
     pub(crate) keeps_state: bool,
     scratch: TempDir,
+    aside: TempDir,
     kills_brokers: AtomicBool,
     /// The broker of its sessions.
     pub(crate) broker: Broker,
@@ -187,6 +197,7 @@ impl Rig {
             target,
             keeps_state,
             scratch,
+            aside: tempfile::tempdir().unwrap(),
             kills_brokers: AtomicBool::new(false),
             broker: Broker::new(4),
         }
@@ -195,7 +206,7 @@ impl Rig {
     /// The interpreter of all its sessions that do not look for one.
     pub(crate) fn python(&self) -> &'static Path {
         match self.target.kind {
-            Kind::Here | Kind::Exec => python(),
+            Kind::Here | Kind::Exec | Kind::Ssh => python(),
             Kind::Docker => containers::python(),
         }
     }
@@ -203,7 +214,7 @@ impl Rig {
     /// Minor version of [`Rig::python`].
     pub(crate) fn python_minor(&self) -> u32 {
         match self.target.kind {
-            Kind::Here | Kind::Exec => python_minor(),
+            Kind::Here | Kind::Exec | Kind::Ssh => python_minor(),
             Kind::Docker => containers::python_minor(),
         }
     }
@@ -212,6 +223,11 @@ impl Rig {
     /// and the working directory of every process of its sessions.
     pub(crate) fn scratch(&self) -> &Path {
         self.scratch.path()
+    }
+
+    /// A folder for what is not part of a session, and does not bear the mark.
+    pub(crate) fn aside(&self) -> &Path {
+        self.aside.path()
     }
 
     /// HOME of its sessions.
@@ -246,6 +262,8 @@ impl Rig {
         let (python, group) = match self.target.kind {
             Kind::Here | Kind::Exec => (interpreter_for_all()?, None),
             Kind::Docker => (containers::python(), Some(containers::group()?)),
+            // It has no account to log into.
+            Kind::Ssh => return None,
         };
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = std::process::id() % 1_000_000 * 100 + NEXT.fetch_add(1, Ordering::Relaxed);
@@ -308,6 +326,13 @@ impl Rig {
                 options.cwd = Some(self.work());
                 options
             }
+            Kind::Ssh => {
+                let there = hosts::variables(self).chain(pairs(more)).collect();
+                let backend = Arc::new(hosts::backend(self, &there));
+                let mut options = SessionOptions::elsewhere(self.target.name, backend, self.environment([]));
+                options.cwd = Some(self.work());
+                options
+            }
             Kind::Docker => {
                 let there = containers::variables(self).chain(pairs(more));
                 let backend = Arc::new(containers::backend(self, there.collect()));
@@ -351,8 +376,10 @@ impl Rig {
 
     fn command<S: Into<OsString>>(&self, program: &str, arguments: impl IntoIterator<Item = S>) -> Cli {
         let mut variables = self.variables();
-        if self.target.kind == Kind::Docker {
-            variables.extend(containers::settings(self));
+        match self.target.kind {
+            Kind::Here | Kind::Exec => {}
+            Kind::Docker => variables.extend(containers::settings(self)),
+            Kind::Ssh => variables.extend(hosts::settings(self)),
         }
         if self.target.transport != Transport::Auto {
             let transport = self.target.transport.to_string();
@@ -373,7 +400,7 @@ impl Rig {
         let cli = self.cli(arguments);
         match self.target.kind {
             Kind::Here => cli,
-            Kind::Exec | Kind::Docker => cli
+            Kind::Exec | Kind::Docker | Kind::Ssh => cli
                 .env("TALARIA_CODE_EXECUTION_LEASE", "3s")
                 .env("TALARIA_CODE_EXECUTION_RECONNECT_TIMEOUT", "1s"),
         }
@@ -410,7 +437,7 @@ impl Rig {
             observe::with_mark(mark).is_empty() && folders().is_empty()
         });
         let containers = match self.target.kind {
-            Kind::Here | Kind::Exec => Vec::new(),
+            Kind::Here | Kind::Exec | Kind::Ssh => Vec::new(),
             Kind::Docker => containers::take_what_is_left(self),
         };
         let left = observe::with_mark(mark);

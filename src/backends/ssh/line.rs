@@ -1,0 +1,145 @@
+//! The one command line that a far login shell gets.
+//!
+//! `sh`, `bash`, `dash`, `zsh`, `fish`, `csh` and `tcsh` read it alike: what differs between them (quotes, backslashes,
+//! `$`, `!`, line ends) is in octal, and a POSIX shell makes a program of it.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::backends::Command;
+
+/// Where interpreters lie that the bare `PATH` of a non-interactive login does not name. Looked at last.
+const MORE_PLACES: &str = "$HOME/.local/bin:$HOME/.pyenv/shims:$HOME/miniconda3/bin:$HOME/anaconda3/bin:\
+    $HOME/miniforge3/bin:/usr/local/bin:/opt/homebrew/bin:/opt/conda/bin";
+
+/// What a command says on standard error before it begins: this, and the number of its process.
+pub(super) const PROCESS: &str = "talaria-process ";
+
+/// The line that starts a command; as another user where `become` names one.
+pub(super) fn line(command: &Command, r#become: Option<&str>) -> String {
+    let mut program = format!("echo \"{PROCESS}$$\" >&2\n");
+    if let Some(folder) = &command.folder {
+        program.push_str(&format!("cd -- {} || exit 126\n", word(folder.as_os_str())));
+    }
+    // Found with more places in sight than the command itself will have.
+    let name = word(&command.program);
+    program.push_str(&format!(
+        "found=$(PATH=\"$PATH:{MORE_PLACES}\" command -v -- {name}) || found={name}\n"
+    ));
+    program.push_str("exec ");
+    if !command.environment.is_empty() {
+        program.push_str("env ");
+        for (name, value) in &command.environment {
+            let mut entry = name.clone();
+            entry.push("=");
+            entry.push(value);
+            program.push_str(&word(&entry));
+            program.push(' ');
+        }
+    }
+    program.push_str("\"$found\"");
+    for argument in &command.arguments {
+        program.push(' ');
+        program.push_str(&word(argument));
+    }
+    let shell = match r#become {
+        None => "/bin/sh".to_owned(),
+        // `-H`: its own home; `-n`: nobody is there to type a password.
+        Some(user) => format!("sudo -n -H -u {user} -- /bin/sh"),
+    };
+    format!("exec {shell} -c 'eval \"$(printf %b \"$0\")\"' '{}'", octal(&program))
+}
+
+/// A word for a POSIX shell. Bytes stand as characters of the same number, which [`octal`] turns back.
+fn word(text: &OsStr) -> String {
+    let text: String = text.as_bytes().iter().map(|byte| char::from(*byte)).collect();
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// What no shell alters, for `printf %b`.
+fn octal(program: &str) -> String {
+    let mut line = String::with_capacity(program.len() * 2);
+    for c in program.chars() {
+        if c.is_ascii_alphanumeric() || "_-./=:,".contains(c) {
+            line.push(c);
+        } else {
+            line.push_str(&format!("\\0{:03o}", u32::from(c)));
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failing test may panic")]
+mod tests {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+
+    use super::*;
+
+    const SHELLS: [&str; 7] = ["sh", "bash", "dash", "zsh", "fish", "csh", "tcsh"];
+
+    fn output(shell: &str, line: &str) -> Option<Vec<u8>> {
+        let output = std::process::Command::new(shell).arg("-c").arg(line).output();
+        output.ok().map(|output| output.stdout)
+    }
+
+    #[test]
+    fn every_shell_reads_it_alike() {
+        let odd = [
+            "",
+            "a b",
+            "'\"",
+            "$HOME `x` $(y)",
+            "!! !x",
+            "\\ \\n \\0141 %b",
+            "*?[a]{b,c}~",
+            "é\n;&|<>#",
+            "-n",
+        ];
+        let mut arguments: Vec<OsString> = ["%s|"].into_iter().chain(odd).map(OsString::from).collect();
+        arguments.push(OsString::from_vec(b"\xff\xfe".to_vec()));
+        let command = Command {
+            program: "printf".into(),
+            arguments,
+            environment: [("ODD".into(), "it's $X".into())].into(),
+            folder: Some("/usr".into()),
+        };
+        let mut expected: Vec<u8> = odd.iter().flat_map(|word| [word.as_bytes(), b"|"].concat()).collect();
+        expected.extend(b"\xff\xfe|");
+        let line = line(&command, None);
+        assert!(!line.contains('\n') && line.is_ascii());
+        let mut seen = 0;
+        for shell in SHELLS {
+            if let Some(printed) = output(shell, &line) {
+                assert_eq!(
+                    String::from_utf8_lossy(&printed),
+                    String::from_utf8_lossy(&expected),
+                    "{shell}"
+                );
+                seen += 1;
+            }
+        }
+        assert!(seen > 0);
+    }
+
+    #[test]
+    fn folder_environment_and_a_missing_program() {
+        let shown = |program: &str, folder: &str| {
+            let command = Command {
+                program: program.into(),
+                arguments: vec!["-c".into(), "pwd; echo $ODD".into()],
+                environment: [("ODD".into(), "it's".into())].into(),
+                folder: Some(folder.into()),
+            };
+            std::process::Command::new("sh")
+                .arg("-c")
+                .arg(line(&command, None))
+                .output()
+                .unwrap()
+        };
+        assert_eq!(shown("sh", "/usr").stdout, b"/usr\nit's\n");
+        assert_eq!(shown("no-such-python", "/usr").status.code(), Some(127));
+        assert_eq!(shown("sh", "/no/such/folder").status.code(), Some(126));
+    }
+}

@@ -1,0 +1,229 @@
+//! The master connection: one login, over which all commands go.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use openssh::Session;
+use rustix::fs::Access;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::task::JoinHandle;
+use tracing::debug;
+
+use super::options::SshOptions;
+use crate::backends::{BackendError, ProcessEnd};
+
+/// ssh with what keeps it from living on when the broker is killed: the end of standard input ends it. The folder of its
+/// socket is made and removed here, so that no kill of the broker leaves it. What the shell itself has to say of a signal
+/// would end it, for nobody may read it any more.
+const HELD: &str = r#"exec 3<&0; d=$1; shift; mkdir -m 700 -- "$d" || exit 98; "$@" </dev/null & s=$!; { read -r x <&3; kill "$s"; } 2>/dev/null & r=$!; exec 2>/dev/null; wait "$s"; e=$?; kill "$r"; rm -rf -- "$d"; exit "$e""#;
+/// How long a connection of ours may take to end.
+const END_LIMIT: Duration = Duration::from_secs(5);
+/// Lines of what ssh says that are kept.
+const KEPT_LINES: usize = 400;
+/// The longest path of a socket (108 on Linux, 104 elsewhere), less what ssh adds while it makes one.
+const SOCKET_PATH: usize = 80;
+
+/// A connection that is up, or was.
+pub(super) struct Master {
+    session: Arc<Session>,
+    own: Mutex<Option<Own>>,
+    /// Commands that end others, under way.
+    kills: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What ends with a master of ours: when nobody holds its standard input.
+struct Own {
+    process: Child,
+    _held: ChildStdin,
+}
+
+impl Master {
+    /// Connects, or joins the user's own master where the options name its socket.
+    pub(super) async fn connect(options: &SshOptions) -> Result<Self, BackendError> {
+        let attempt = options.attempt();
+        if let Some(control) = &options.control {
+            let session = Session::resume_mux(control.clone().into_boxed_path(), None);
+            return match session.check().await {
+                Ok(()) => Ok(Self {
+                    session: Arc::new(session),
+                    own: Mutex::new(None),
+                    kills: Mutex::default(),
+                }),
+                Err(error) => Err(attempt.unreachable(
+                    &format!("no master connection answers at {} ({error})", control.display()),
+                    "start it (ssh -M), or leave ssh_control_path out",
+                )),
+            };
+        }
+        let Some(folder) = folder(&options.environment) else {
+            return Err(attempt.refused(
+                "no folder for its socket can be made in the temporary folders",
+                "set TMPDIR to one that can be written, with a short path",
+            ));
+        };
+        let control = folder.join("m");
+        let mut command = Command::new("sh");
+        command
+            .env_clear()
+            .envs(&options.environment)
+            .args(["-c", HELD, "sh"])
+            .arg(&folder)
+            .arg("ssh")
+            .args(arguments(options, &control))
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut process = command.spawn().map_err(|error| attempt.no_ssh(&error))?;
+        let (Some(held), Some(stderr)) = (process.stdin.take(), process.stderr.take()) else {
+            return Err(attempt.refused("its standard streams could not be opened", "try it again"));
+        };
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let listening = tokio::spawn(listen(stderr, said.clone()));
+        let connected = tokio::time::timeout(options.connect_timeout, ready(&mut process, &control)).await;
+        match connected {
+            Ok(true) => {}
+            Ok(false) => {
+                let _ = listening.await;
+                return Err(attempt.failed(&said.lock().unwrap_or_else(PoisonError::into_inner).join("\n")));
+            }
+            Err(_) => return Err(attempt.late()),
+        }
+        let session = Session::resume_mux(control.into_boxed_path(), None);
+        Ok(Self {
+            session: Arc::new(session),
+            own: Mutex::new(Some(Own { process, _held: held })),
+            kills: Mutex::default(),
+        })
+    }
+
+    /// Kills a process over there with all of its group, then lets go of the command.
+    pub(super) fn kill(&self, number: u32, command: JoinHandle<ProcessEnd>) {
+        let session = self.session();
+        let killing = async move {
+            // sshd makes each command the leader of a group; one that `sudo` started is in its group.
+            let line = format!("exec /bin/sh -c 'kill -9 -{number} || kill -9 {number}'");
+            let _ = Session::to_raw_command(session, line).output().await;
+            command.abort();
+        };
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let mut kills = self.kills.lock().unwrap_or_else(PoisonError::into_inner);
+            kills.retain(|kill| !kill.is_finished());
+            kills.push(runtime.spawn(killing));
+        }
+    }
+
+    /// Ends a connection of ours; one of the user's stays. False: it may still be there.
+    pub(super) async fn end(&self) -> bool {
+        let kills = std::mem::take(&mut *self.kills.lock().unwrap_or_else(PoisonError::into_inner));
+        let killed = async {
+            for kill in kills {
+                let _ = kill.await;
+            }
+        };
+        let killed = tokio::time::timeout(END_LIMIT, killed).await.is_ok();
+        let own = self.own.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Own { mut process, _held }) = own else {
+            return killed;
+        };
+        drop(_held);
+        killed && tokio::time::timeout(END_LIMIT, process.wait()).await.is_ok()
+    }
+
+    pub(super) fn session(&self) -> Arc<Session> {
+        self.session.clone()
+    }
+
+    /// Whether it still carries commands, as far as can be seen from here.
+    pub(super) async fn is_up(&self) -> bool {
+        if let Some(own) = &mut *self.own.lock().unwrap_or_else(PoisonError::into_inner)
+            && !matches!(own.process.try_wait(), Ok(None))
+        {
+            return false;
+        }
+        matches!(
+            tokio::time::timeout(Duration::from_secs(5), self.session.check()).await,
+            Ok(Ok(()))
+        )
+    }
+}
+
+fn arguments(options: &SshOptions, control: &Path) -> Vec<OsString> {
+    let mut words: Vec<OsString> = ["-v", "-M", "-N", "-T", "-S"].map(OsString::from).into();
+    words.push(control.into());
+    let seconds = options.connect_timeout.as_secs().max(1);
+    let fixed = BTreeMap::from([
+        ("BatchMode", "yes".to_owned()),
+        ("ConnectTimeout", seconds.to_string()),
+        ("ServerAliveInterval", "15".to_owned()),
+        ("ServerAliveCountMax", "3".to_owned()),
+        ("ControlPersist", "no".to_owned()),
+        // Of the user's configuration, what is meant for somebody at a terminal.
+        ("ClearAllForwardings", "yes".to_owned()),
+        ("RemoteCommand", "none".to_owned()),
+        ("RequestTTY", "no".to_owned()),
+        ("ForwardX11", "no".to_owned()),
+    ]);
+    let mut set: Vec<String> = options.extra.clone();
+    if options.accept_new {
+        set.push("StrictHostKeyChecking=accept-new".to_owned());
+    }
+    set.extend(fixed.into_iter().map(|(name, value)| format!("{name}={value}")));
+    for option in set {
+        words.push("-o".into());
+        words.push(option.into());
+    }
+    if let Some(port) = options.port {
+        words.push("-p".into());
+        words.push(port.to_string().into());
+    }
+    if let Some(key) = &options.key {
+        words.push("-i".into());
+        words.push(key.into());
+    }
+    words.push("--".into());
+    words.push((&options.destination).into());
+    words
+}
+
+/// Where a folder for a socket can be made, whose path must not be long; one that nobody can guess.
+fn folder(environment: &BTreeMap<OsString, OsString>) -> Option<PathBuf> {
+    let mut name = [0; 8];
+    getrandom::fill(&mut name).ok()?;
+    let name = format!("talaria-{:016x}", u64::from_ne_bytes(name));
+    let usual = ["XDG_RUNTIME_DIR", "TMPDIR"].map(|name| environment.get(OsStr::new(name)).map(PathBuf::from));
+    let bases = usual.into_iter().flatten().chain(["/tmp".into(), "/var/tmp".into()]);
+    bases
+        .filter(|base| base.is_absolute() && base.as_os_str().len() + name.len() < SOCKET_PATH)
+        .find(|base| rustix::fs::access(base, Access::WRITE_OK | Access::EXEC_OK).is_ok())
+        .map(|base| base.join(name))
+}
+
+/// Waits until ssh has a connection, which is when it makes its socket; false: it has ended.
+async fn ready(process: &mut Child, control: &Path) -> bool {
+    while !control.exists() {
+        if !matches!(process.try_wait(), Ok(None)) {
+            return false;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    true
+}
+
+/// Reads what ssh says for as long as it lives, for it would stop otherwise.
+async fn listen(stderr: tokio::process::ChildStderr, said: Arc<Mutex<Vec<String>>>) {
+    let mut lines = BufReader::new(stderr).split(b'\n');
+    while let Ok(Some(line)) = lines.next_segment().await {
+        let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+        debug!(%line, "ssh");
+        let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() < KEPT_LINES {
+            said.push(line);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! A command over the connection: its streams, its number over there, its end.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use openssh::{Session, Stdio};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, SimplexStream, WriteHalf};
+use tokio::task::JoinHandle;
+
+use super::line::PROCESS;
+use super::master::Master;
+use crate::backends::{Process, ProcessEnd, ProcessWait};
+
+/// Bytes of standard error that wait unread.
+const STDERR_BUFFER: usize = 64 * 1024;
+
+/// Starts a command line.
+pub(super) async fn start(master: Arc<Master>, line: String) -> Result<Process, String> {
+    let mut command = Session::to_raw_command(master.session(), line);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().await.map_err(|error| reason(&error))?;
+    let streams = (child.stdin().take(), child.stdout().take(), child.stderr().take());
+    let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
+        return Err("its standard streams could not be opened".to_owned());
+    };
+    let number = Number::default();
+    let (said, saying) = tokio::io::simplex(STDERR_BUFFER);
+    tokio::spawn(listen(stderr, saying, number.clone()));
+    // The connection stays up as long as a command runs over it.
+    let held = master.clone();
+    let end = tokio::spawn(async move {
+        let end = ended(child.wait().await);
+        drop(held);
+        end
+    });
+    Ok(Process {
+        stdin: Box::new(stdin),
+        stdout: Box::new(stdout),
+        stderr: Box::new(said),
+        end: Box::new(SshEnd {
+            end: Some(end),
+            number,
+            master,
+        }),
+        wake: Arc::new(|| {}),
+    })
+}
+
+/// Why a command did not begin, or what became of the connection.
+pub(super) fn reason(error: &openssh::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+/// The process over there, once it has said which it is.
+type Number = Arc<Mutex<Option<u32>>>;
+
+/// Passes on what a command writes to standard error, less the line that says which process it is.
+async fn listen(stderr: impl AsyncRead + Unpin, mut saying: WriteHalf<SimplexStream>, number: Number) {
+    let mut stderr = BufReader::new(stderr);
+    loop {
+        let mut line = Vec::new();
+        // Before it may come what start-up files of the shell have to say.
+        match (&mut stderr)
+            .take(STDERR_BUFFER as u64)
+            .read_until(b'\n', &mut line)
+            .await
+        {
+            Ok(1..) => {}
+            _ => return,
+        }
+        let text = String::from_utf8_lossy(&line);
+        if let Some(found) = text
+            .trim_end()
+            .strip_prefix(PROCESS)
+            .and_then(|found| found.parse().ok())
+        {
+            *number.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+            break;
+        }
+        if saying.write_all(&line).await.is_err() {
+            return;
+        }
+    }
+    // Nobody may want to hear it.
+    let _ = tokio::io::copy(&mut stderr, &mut saying).await;
+    let _ = saying.shutdown().await;
+}
+
+fn ended(end: Result<std::process::ExitStatus, openssh::Error>) -> ProcessEnd {
+    match end {
+        // With this, ssh says that the connection was lost; hardly any program does.
+        Ok(status) if status.code() == Some(255) => ProcessEnd::Lost,
+        Ok(status) => status.code().map_or(ProcessEnd::Lost, ProcessEnd::Code),
+        Err(openssh::Error::Remote(_)) => ProcessEnd::Code(127),
+        Err(_) => ProcessEnd::Lost,
+    }
+}
+
+struct SshEnd {
+    /// `None` once it was told.
+    end: Option<JoinHandle<ProcessEnd>>,
+    number: Number,
+    master: Arc<Master>,
+}
+
+#[async_trait]
+impl ProcessWait for SshEnd {
+    async fn wait(&mut self) -> ProcessEnd {
+        let Some(end) = &mut self.end else {
+            return ProcessEnd::Lost;
+        };
+        let ended = end.await.unwrap_or(ProcessEnd::Lost);
+        self.end = None;
+        ended
+    }
+
+    fn kill(&mut self) {
+        let Some(end) = self.end.take() else { return };
+        let number = *self.number.lock().unwrap_or_else(PoisonError::into_inner);
+        match number {
+            // ssh has no word for it: another command does it.
+            Some(number) if !end.is_finished() => self.master.kill(number, end),
+            _ => end.abort(),
+        }
+    }
+}
+
+impl Drop for SshEnd {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
