@@ -124,7 +124,27 @@ impl Reader<'_> {
             return self.part(&path, entry);
         }
         let is_foreign = !self.is_ours() && !HERMES_SECTIONS.contains(&section) && find(&path).is_none();
-        if is_foreign { Ok(()) } else { self.set(&path, entry) }
+        if is_foreign {
+            self.warn_of_foreign_backend(&path, entry);
+            return Ok(());
+        }
+        self.set(&path, entry)
+    }
+
+    /// Says of the settings by which the agent chooses who searches and reads that they choose nobody here.
+    fn warn_of_foreign_backend(&mut self, path: &str, entry: &Entry) {
+        let ours = match path {
+            "web.backend" => "web.search.provider and web.extract.provider choose",
+            "web.search_backend" => "web.search.provider chooses",
+            "web.extract_backend" => "web.extract.provider chooses",
+            _ => return,
+        };
+        if matches!(&entry.value.content, Content::Text(word) if !word.is_empty()) {
+            let origin = self.origin(entry.value.line);
+            self.warn(format!(
+                "{origin}: `{path}` is not supported by talaria and has no effect; {ours} here"
+            ));
+        }
     }
 
     /// A section within a section. Where it is a word alone (`search: brave`), that is its provider; in the agent's file
@@ -257,6 +277,8 @@ mod tests {
         assert_eq!(
             read.warnings,
             [
+                "c.yaml:4: `web.backend` is not supported by talaria and has no effect; web.search.provider and \
+                 web.extract.provider choose here",
                 "c.yaml:7: `code_execution.sandboxed` is not supported by talaria and has no effect",
                 "c.yaml:9: `terminal.lifetime_seconds` is not supported by talaria and has no effect",
             ]

@@ -255,6 +255,20 @@ fn the_agents_file_gives_the_target_and_its_limits() {
 }
 
 #[test]
+fn the_agents_own_choice_of_a_web_backend_makes_a_warning() {
+    let text = "web:\n  backend: ''\n  search_backend: tavily\n  extract_backend: exa\n  other: 1\n  search: brave\n";
+    let config = Home::with(HERMES, text).plain().unwrap();
+    assert_eq!(config.web.search.provider, None);
+    for (warning, words) in config.warnings.iter().zip([
+        ["`web.search_backend`", "web.search.provider"],
+        ["`web.extract_backend`", "web.extract.provider"],
+    ]) {
+        assert!(words.iter().all(|word| warning.contains(word)), "{warning}");
+    }
+    assert_eq!(config.warnings.len(), 2, "{:?}", config.warnings);
+}
+
+#[test]
 fn a_named_target_has_settings_of_its_own() {
     let text = "terminal:\n  cwd: /general\n  env_passthrough: [A]\ntargets:\n  shop:\n    target: local\n    cwd: /shop\n    \
                 mode: strict\n    env_passthrough: [B]\n  rig:\n    target: modal:x\n  box:\n    target: docker:x\n    container_cpu: 2\n    transport: polled\n";

@@ -24,8 +24,9 @@ const DOC: &str = "Reads web pages: fetches them and gives their main content as
 Takes one URL or a list of up to 20, which are read side by side. Text, JSON and markdown come as
 they are, a PDF as its text. Returns a dict: `results`, a list of dicts in the order of the URLs,
 each with `url`, `title`, `content` and `error` (None where the page was read; else a sentence,
-and title and content are empty). Of a page longer than char_limit come its beginning and its end,
-with a line between them that names the file from which read_file gives all of it. A call that is
+and title and content are empty). Of a page whose text is longer than char_limit come its
+beginning and its end, with a line between them, not counted, that names the file from which
+read_file gives all of it. A call that is
 wrong as a whole has only `error`.";
 
 pub(super) fn spec() -> ToolSpec {
@@ -42,7 +43,7 @@ pub(super) fn spec() -> ToolSpec {
                 },
                 "char_limit": {
                     "type": "integer", "default": null, "minimum": 1,
-                    "description": "characters of each page at most; None is the configured limit (15,000)",
+                    "description": "characters of each page's text at most; None is the configured limit (15,000)",
                 },
             },
         }),

@@ -13,7 +13,8 @@ const DOC: &str = "Searches the web.
 
 Returns a dict: `data`, a dict whose `web` is a list of dicts, the best result first, each with
 `url`, `title` and `description` (a few sentences of the page; web_extract gives the page itself).
-The list is empty when nothing was found. A failure has only `error`.";
+The list is empty when nothing was found. A provider that is busy is asked up to three times. A
+failure has only `error`.";
 
 pub(super) fn spec() -> ToolSpec {
     ToolSpec {
@@ -26,7 +27,7 @@ pub(super) fn spec() -> ToolSpec {
                 "query": {"type": "string", "description": "what to look for, as one types it into a search engine"},
                 "limit": {
                     "type": "integer", "default": DEFAULT_LIMIT, "minimum": 1, "maximum": 100,
-                    "description": "results at most",
+                    "description": "results at most, up to 100",
                 },
             },
         }),

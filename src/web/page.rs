@@ -98,8 +98,8 @@ impl PageReader {
                 // A little before the page's own time, so that the error tells which part took it.
                 let left = left.saturating_sub(Duration::from_millis(200));
                 let _place = self.workers.acquire().await.map_err(|error| error.to_string())?;
-                let text = pdf::text(self.options.pdf_reader.as_deref(), body.bytes, left).await?;
-                (file_name(&url), text)
+                let (title, text) = pdf::text(self.options.pdf_reader.as_deref(), body.bytes, left).await?;
+                (if title.is_empty() { file_name(&url) } else { title }, text)
             }
             Kind::Text | Kind::Unknown => (file_name(&url), decode(&body.bytes, charset.as_deref(), false)),
             Kind::Binary(what) => {

@@ -8,10 +8,13 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use pdf_extract::{Document, decode_text_string};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 use tokio::time::timeout;
+
+use super::html::spaces_joined;
 
 /// The verb of `talaria` that is [`read_standard_input`].
 pub const PDF_VERB: &str = "read-pdf";
@@ -20,14 +23,24 @@ pub const PDF_VERB: &str = "read-pdf";
 const MEMORY: u64 = 1024 * 1024 * 1024;
 const SECONDS: u64 = 40;
 
+/// Characters of a title.
+const LONGEST_TITLE: usize = 300;
+
 /// The longest text of a document.
 const LONGEST_TEXT: u64 = 32 * 1024 * 1024;
 
-/// Reads a document in a process of its own.
+/// Titles that programs write when they know none.
+const NO_TITLES: [&str; 2] = ["untitled", "untitled document"];
+
+/// Title and text of a document, read in a process of its own; the title is empty where there is none.
 ///
 /// # Errors
 /// A sentence that reads after the page's address.
-pub(super) async fn text(reader: Option<&Path>, document: Vec<u8>, limit: Duration) -> Result<String, String> {
+pub(super) async fn text(
+    reader: Option<&Path>,
+    document: Vec<u8>,
+    limit: Duration,
+) -> Result<(String, String), String> {
     let Some(reader) = reader else {
         return Err(
             "it is a PDF, which is read with the command talaria, and that was not found; put it on PATH".to_owned(),
@@ -73,14 +86,16 @@ pub(super) async fn text(reader: Option<&Path>, document: Vec<u8>, limit: Durati
         );
     }
     let text = String::from_utf8_lossy(&text);
+    let (title, text) = text.split_once('\n').unwrap_or_default();
     let text = text.trim();
     if text.is_empty() {
         return Err("it is a PDF without text (a scan, perhaps); download it with terminal()".to_owned());
     }
-    Ok(text.to_owned())
+    Ok((title.to_owned(), text.to_owned()))
 }
 
-/// Reads a document from standard input, as the process that [`text`] starts. Limits this process for good.
+/// Reads a document from standard input, as the process that [`text`] starts: a line with its title, then its text. Limits
+/// this process for good.
 ///
 /// # Errors
 /// What is wrong with the document.
@@ -102,7 +117,25 @@ pub fn read_standard_input() -> Result<String, String> {
         .map(|page| tidy(page))
         .filter(|page| !page.is_empty())
         .collect();
-    Ok(pages.join("\n\n"))
+    Ok(format!(
+        "{}\n{}",
+        title(&document).unwrap_or_default(),
+        pages.join("\n\n")
+    ))
+}
+
+/// What the document says is its title, in one line.
+fn title(document: &[u8]) -> Option<String> {
+    let document = Document::load_mem(document).ok()?;
+    if document.is_encrypted() {
+        return None;
+    }
+    let dereferenced = |object| document.dereference(object).ok().map(|(_, object)| object);
+    let info = dereferenced(document.trailer.get(b"Info").ok()?)?.as_dict().ok()?;
+    let title = decode_text_string(dereferenced(info.get(b"Title").ok()?)?).ok()?;
+    let title = spaces_joined(title.trim_matches(['\0', ' ']));
+    let is_one = !NO_TITLES.contains(&title.to_ascii_lowercase().as_str());
+    is_one.then(|| title.chars().take(LONGEST_TITLE).collect())
 }
 
 /// A page's text without the blank lines that its layout leaves.

@@ -83,6 +83,18 @@ async fn the_text_of_a_pdf_is_read_by_a_process_of_its_own() {
         ("fox.pdf", "Hello from a document")
     );
 
+    let named = String::from_utf8(pdf("Hello")).unwrap();
+    for (title, expected) in [
+        ("(Of foxes and  dens)", "Of foxes and dens"),
+        ("(Untitled)", "fox.pdf"),
+        ("5", "fox.pdf"),
+    ] {
+        let info = format!("/Info << /Title {title} >> /Root");
+        let server = Server::with("application/pdf", named.replace("/Root", &info));
+        let page = read(&open(|_| ()), server.url("/papers/fox.pdf")).await.unwrap();
+        assert_eq!((page.title.as_str(), page.content.as_str()), (expected, "Hello"));
+    }
+
     let unnamed = Server::with("application/octet-stream", pdf("Found out"));
     assert_eq!(content(&open(|_| ()), unnamed.url("/")).await, "Found out");
     let server = Server::with("application/pdf", &b"%PDF-1.4\nbroken"[..]);
