@@ -25,6 +25,8 @@ def write(path: bytes, content: bytes, protected: List[bytes]) -> List[bytes]:
         raise WorkspaceError("%s is the name of a folder; add a file name" % text(path))
     try:
         target = behind_links(path)
+        # The name as given too: it may itself be a link, as dotfiles often are.
+        _refuse_protected(path, os.path.normpath(path), protected)
         _refuse_protected(path, os.path.realpath(target), protected)
         existing: Optional[os.stat_result] = None
         try:

@@ -74,7 +74,7 @@ pub(super) fn run(verb: &Doctor, global: &Global, environment: &Environment) -> 
         &options.disabled_tools,
     );
     withheld(&mut report, &options, *resolved.spec.kind() == TargetKind::Local);
-    super::runtime()?.block_on(async {
+    super::block_on(async {
         let is_container = matches!(
             resolved.spec.kind(),
             TargetKind::Docker { .. } | TargetKind::Container { .. } | TargetKind::Compose { .. }
@@ -82,7 +82,8 @@ pub(super) fn run(verb: &Doctor, global: &Global, environment: &Environment) -> 
         if !is_container || engine(&mut report, &options.target, environment).await {
             measure(&mut report, options).await;
         }
-    });
+        Ok(())
+    })?;
     report.print()
 }
 

@@ -10,7 +10,7 @@ use super::ls::{engine, owner};
 use super::{exit, say};
 
 pub(super) fn run(verb: &Gc, environment: &Environment) -> anyhow::Result<u8> {
-    super::runtime()?.block_on(async {
+    super::block_on(async {
         let Some(engine) = engine(environment).await? else {
             return Ok(0);
         };

@@ -12,7 +12,7 @@ use super::args::Ls;
 use super::say;
 
 pub(super) fn run(verb: &Ls, environment: &Environment) -> anyhow::Result<u8> {
-    super::runtime()?.block_on(async {
+    super::block_on(async {
         let Some(engine) = engine(environment).await? else {
             return Ok(0);
         };

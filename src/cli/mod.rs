@@ -153,11 +153,17 @@ fn load(global: &Global, environment: &Environment, flags: Flags) -> anyhow::Res
     Ok(config)
 }
 
-/// A runtime for verbs that run scripts.
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
+/// Time that file operations may take when all else has ended: one that hangs must not keep the process.
+const LAST_WORK: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Does what a verb does beside others.
+fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(4)
         .enable_all()
         .build()
-        .context("the runtime cannot be started")
+        .context("the runtime cannot be started")?;
+    let done = runtime.block_on(work);
+    runtime.shutdown_timeout(LAST_WORK);
+    done
 }

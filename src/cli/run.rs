@@ -58,7 +58,7 @@ pub(super) fn run(verb: &Run, global: &Global, environment: &Environment) -> any
             .map_err(|error| UsageError(error.to_string()))?;
     }
     let max_kernels = options.limits.max_session_kernels;
-    super::runtime()?.block_on(async {
+    super::block_on(async {
         let broker = Broker::new(max_kernels);
         let session = broker.open(options).map_err(|error| anyhow!(error))?;
         let code = run_cells(&session, verb, cells).await;

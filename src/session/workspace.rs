@@ -1,6 +1,8 @@
 //! Files and commands of a session: on this machine files in-process, elsewhere as verbs of the session's
 //! supervisor; commands as its jobs in either case.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -12,7 +14,7 @@ use crate::kernel::{Agent, Ending};
 use crate::output::Stream;
 use crate::tools::{
     ChangeError, CommandOutput, CommandRequest, Fetched, FetchedFile, FileChange, Found, LocalFiles, Page, Protected,
-    ReadRequest, SearchRequest, Shell, ShellPlan, Workspace, WorkspaceError, Written,
+    ReadRequest, SearchRequest, Shell, ShellPlan, Workspace, WorkspaceError, Written, plain,
 };
 
 /// How a supervisor says that a job's or kernel's folder is not to be had.
@@ -154,7 +156,11 @@ impl Workspace for SessionWorkspace {
         let protected = self.protected(&agent);
         for one in &found {
             let (Fetched::File(FetchedFile { place, file, .. }) | Fetched::Missing { place, file, .. }) = one;
-            protected.check(file, &String::from_utf8_lossy(place))?;
+            let shown = String::from_utf8_lossy(place);
+            // The name as given too: it may itself be a link, as dotfiles often are.
+            let given = plain(Path::new(OsStr::from_bytes(place)));
+            protected.check(given.as_os_str().as_bytes(), &shown)?;
+            protected.check(file, &shown)?;
         }
         Ok(found)
     }

@@ -17,6 +17,7 @@ pub struct BuiltinTools {
     specs: Vec<ToolSpec>,
     spill_dir: Option<PathBuf>,
     web: Arc<Web>,
+    turns: patch::Turns,
 }
 
 impl BuiltinTools {
@@ -36,6 +37,7 @@ impl BuiltinTools {
             ],
             spill_dir,
             web: Arc::new(Web::new(WebOptions::default())),
+            turns: patch::Turns::default(),
         }
     }
 
@@ -60,7 +62,7 @@ impl ToolHost for BuiltinTools {
             "read_file" => read_file::call(&call.arguments, context, self.spill_dir.as_deref()).await,
             "write_file" => write_file::call(&call.arguments, context).await,
             "search_files" => search_files::call(&call.arguments, context).await,
-            "patch" => patch::call(&call.arguments, context).await,
+            "patch" => patch::call(&call.arguments, context, &self.turns).await,
             "terminal" => terminal::call(&call.arguments, context).await,
             "web_search" => web_search::call(&call.arguments, context, &self.web).await,
             "web_extract" => web_extract::call(&call.arguments, context, &self.web, self.spill_dir.as_deref()).await,

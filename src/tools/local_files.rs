@@ -11,6 +11,8 @@ mod search;
 mod source;
 mod write;
 
+pub(crate) use self::fetch::plain;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

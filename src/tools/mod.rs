@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 pub use arguments::validate_arguments;
 pub use builtin::BuiltinTools;
 pub use local_files::LocalFiles;
+pub(crate) use local_files::plain;
 pub use patch::{Patched, patched, replaced};
 pub use protected::Protected;
 pub use search_files::{Found, FoundLine, Pattern, PythonPattern, SearchRequest, Told, Wanted};

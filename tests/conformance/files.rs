@@ -324,10 +324,21 @@ if not os.path.lexists('link'): os.symlink(os.path.expanduser('~/.bashrc'), 'lin
 for path in ('~/.bashrc', '~/.ssh/authorized_keys', 'link', '~/x/../.profile', '/etc/sudoers.d/new'):
     answers = write_file(path, 'x'), patch(mode='patch', patch='*** Begin Patch\\n*** Add File: %s\\n+x\\n*** End Patch' % path)
     print(*['protect_files' in answer.get('error', '') for answer in answers], os.path.exists(os.path.expanduser(path)))
+os.makedirs(os.path.expanduser('~/dot/gnupg'), exist_ok=True)
+for name, behind in (('~/.zshrc', 'dot/zshrc'), ('~/.gnupg', 'dot/gnupg')):
+    open(os.path.expanduser('~/dot/zshrc'), 'w').write('x')
+    if not os.path.lexists(os.path.expanduser(name)): os.symlink(behind, os.path.expanduser(name))
+delete = '*** Begin Patch\\n*** Delete File: ~/.zshrc\\n*** End Patch'
+for answer in write_file('~/.zshrc', 'y'), write_file('~/.gnupg/x', 'y'), patch('~/.zshrc', 'x', 'y'), patch(patch=delete):
+    print('protect_files' in answer.get('error', ''), end=' ')
+print(open(os.path.expanduser('~/.zshrc')).read())
 import hermes_tools
 print('protect_files' in write_file(os.path.dirname(hermes_tools.__file__) + '/hermes_tools.py', 'x').get('error', ''))
 print(write_file('~/project/.bashrc', 'x')['bytes_written'], write_file('~/.ssh/known_hosts', 'x')['bytes_written'])";
-    assert_eq!(rig.session().ok(code), "True True False\n".repeat(5) + "True\n1 1\n");
+    assert_eq!(
+        rig.session().ok(code),
+        "True True False\n".repeat(5) + "True True True True x\nTrue\n1 1\n"
+    );
     let session = rig.session_with(|options| options.protect_files = false);
     let written = "from hermes_tools import write_file\nprint(write_file('~/.bashrc', 'x')['bytes_written'])";
     assert_eq!(session.ok(written), "1\n");

@@ -8,6 +8,7 @@ use crate::rig::{Kind, Rig, TestSession};
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
+    calls_side_by_side_wait_for_each_other,
     keys_are_always_the_same,
     one_text_for_another,
     what_is_not_unique_or_not_there_says_where,
@@ -388,4 +389,20 @@ print(patch(patch=both).get('files_modified'), terminal('tail -n 1 /etc/hosts; g
 ";
     assert_eq!(session.ok(code), "['/etc/hosts', 'other'] 127.0.0.9 new\n1\n\n");
     assert_eq!(text(rig, "other"), "new\n");
+}
+
+fn calls_side_by_side_wait_for_each_other(rig: &Rig) {
+    let mut cell = talaria_broker::session::Cell::new(
+        "
+from concurrent.futures import ThreadPoolExecutor
+from hermes_tools import patch
+with open('lines', 'w') as file: file.writelines('line %d.\\n' % n for n in range(64))
+with ThreadPoolExecutor(16) as pool:
+    answers = list(pool.map(lambda n: patch('lines', 'line %d.' % n, 'LINE %d.' % n), range(64)))
+print([answer for answer in answers if 'error' in answer])
+with open('lines') as file: print(file.read() == ''.join('LINE %d.\\n' % n for n in range(64)))",
+    );
+    cell.limits.max_tool_calls = Some(100);
+    let outcome = rig.session().run(cell);
+    assert_eq!(outcome.output, "[]\nTrue\n", "{outcome:#?}");
 }

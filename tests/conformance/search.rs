@@ -8,6 +8,7 @@ use crate::rig::{HANG, Kind, Rig, TestSession};
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
+    a_worktree_that_leads_to_a_pipe_holds_up_nobody,
     every_mode_has_all_keys,
     what_is_left_out_and_what_a_path_brings_back,
     pages_join_to_the_whole,
@@ -233,4 +234,20 @@ with ThreadPoolExecutor(8) as pool:
     found = list(pool.map(lambda number: search_files('word%d$' % number)['matches'], range(30)))
 print([[match['path'] for match in matches] for matches in found] == [['f%d' % number] for number in range(30)])";
     assert_eq!(rig.session().ok(code), "True\n");
+}
+
+fn a_worktree_that_leads_to_a_pipe_holds_up_nobody(rig: &Rig) {
+    let printed = rig.session().ok("
+import os
+from hermes_tools import search_files
+for name in ('b', 'c', 'g', 'h/info'): os.makedirs(name)
+for name in 'bc':
+    with open(name + '/f', 'w') as file: file.write('needle')
+    with open(name + '/.git', 'w') as file: file.write('gitdir: ../%s\\n' % {'b': 'g', 'c': 'h'}[name])
+os.mkfifo('g/commondir')
+os.mkfifo('h/info/exclude')
+for name in 'bc':
+    found = search_files('needle', path=name)
+    print(found.get('total_count') == 1 or 'pipe' in str(found))");
+    assert_eq!(printed, "True\nTrue\n");
 }

@@ -67,6 +67,19 @@ pub(super) fn fetch(path: &Path) -> Result<Fetched, WorkspaceError> {
     }))
 }
 
+/// The path without `.` and `..`; links stay as they are.
+pub(crate) fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            std::path::Component::ParentDir => drop(plain.pop()),
+            std::path::Component::CurDir => {}
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
 /// The path with links among its folders followed, as far as they exist.
 pub(super) fn real(path: &Path) -> PathBuf {
     match (path.canonicalize(), path.parent(), path.file_name()) {

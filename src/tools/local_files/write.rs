@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, FallocateFlags, accessat, fallocate};
 
-use super::fetch::real;
+use super::fetch::{plain, real};
 use super::{Protected, WorkspaceError, Written, failed, is_folder};
 
 /// As many symlinks as Linux follows.
@@ -25,7 +25,10 @@ pub(super) fn write(path: &Path, content: &[u8], protected: &Protected) -> Resul
         return Err(WorkspaceError(text));
     }
     let target = behind_links(path).map_err(fail)?;
-    protected.check(real(&target).as_os_str().as_bytes(), &path.to_string_lossy())?;
+    // The name as given too: it may itself be a link, as dotfiles often are.
+    for meant in [plain(path), real(&target)] {
+        protected.check(meant.as_os_str().as_bytes(), &path.to_string_lossy())?;
+    }
     let existing = match target.metadata() {
         Ok(metadata) if metadata.is_dir() => return Err(is_folder(&target)),
         Ok(metadata) => Some(metadata),

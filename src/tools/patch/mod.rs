@@ -13,7 +13,10 @@ mod plan;
 mod pure;
 mod replace;
 mod text;
+mod turns;
 mod v4a;
+
+pub(super) use self::turns::Turns;
 
 use std::sync::Arc;
 
@@ -76,15 +79,16 @@ pub(super) fn spec() -> ToolSpec {
     }
 }
 
-pub(super) async fn call(arguments: &Map<String, Value>, context: &CallContext) -> Value {
-    match perform(arguments, context).await {
+pub(super) async fn call(arguments: &Map<String, Value>, context: &CallContext, turns: &Turns) -> Value {
+    match perform(arguments, context, turns).await {
         Ok(result) => result,
         Err(error) => failure(error),
     }
 }
 
-async fn perform(arguments: &Map<String, Value>, context: &CallContext) -> Result<Value, String> {
+async fn perform(arguments: &Map<String, Value>, context: &CallContext, turns: &Turns) -> Result<Value, String> {
     let request = Arc::new(request(arguments)?);
+    let _turn = turns.take(request.paths()).await;
     let mut meanwhile = String::new();
     for _ in 0..ATTEMPTS {
         let files = context.workspace.fetch(request.paths()).await;

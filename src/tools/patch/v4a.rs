@@ -81,10 +81,12 @@ pub(super) fn parse(patch: &str) -> Result<Vec<Section>, String> {
         .split('\n')
         .map(|line| line.strip_suffix('\r').unwrap_or(line))
         .collect();
+    let body = body(&lines);
     let mut parser = Parser::default();
-    for index in body(&lines) {
+    for index in body.clone() {
         parser.line(index + 1, lines[index])?;
     }
+    nothing_outside(&lines, &body)?;
     parser.end()?;
     if parser.sections.is_empty() {
         return Err(format!(
@@ -116,6 +118,34 @@ fn body(lines: &[&str]) -> Range<usize> {
         end -= 1;
     }
     start..end
+}
+
+/// Words around a patch are passed over, but no part of one.
+fn nothing_outside(lines: &[&str], body: &Range<usize>) -> Result<(), String> {
+    let is_part =
+        |line: &str| line.starts_with("@@") || directive(line).is_some_and(|text| value_of_any(text).is_some());
+    let is_bound =
+        |line: &str| directive(line).is_some_and(|text| text.to_ascii_lowercase().starts_with("begin patch"));
+    let before = lines[..body.start].iter().position(|line| is_part(line));
+    let after = lines[body.end..]
+        .iter()
+        .position(|line| is_part(line) || is_bound(line))
+        .map(|at| body.end + at);
+    match before.or(after) {
+        None => Ok(()),
+        Some(at) => Err(format!(
+            "line {} of the patch, {}, stands outside of *** Begin Patch and *** End Patch, of which there is one each; put \
+             all of it between the two",
+            at + 1,
+            shown(lines[at])
+        )),
+    }
+}
+
+/// The value of a directive that names a file.
+fn value_of_any(directive: &str) -> Option<&str> {
+    let names = ["Update File", "Add File", "Delete File", "Move File", "Move to"];
+    names.iter().find_map(|name| value(directive, name))
 }
 
 /// The beginning of a code fence or of a here document.
@@ -452,6 +482,18 @@ mod tests {
         for (patch, words) in [
             ("", vec!["names no file", "*** Update File"]),
             ("*** Begin Patch\n*** End Patch", vec!["names no file"]),
+            (
+                "*** Begin Patch\n*** Update File: a\n-x\n+y\n*** End Patch\n*** Begin Patch\n*** Update File: b\n-x\n+y\n*** End Patch",
+                vec!["line 6", "stands outside"],
+            ),
+            (
+                "*** Begin Patch\n*** Update File: a\n-x\n+y\n*** End Patch\n@@\n-z\n+y\n",
+                vec!["line 6", "stands outside"],
+            ),
+            (
+                "*** Delete File: a\n*** Begin Patch\n*** Update File: a\n-x\n+y\n*** End Patch",
+                vec!["line 1", "stands outside"],
+            ),
             ("*** Begin Patch\nx\n*** End Patch", vec!["line 2", "before any file"]),
             (
                 "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b",

@@ -191,12 +191,28 @@ fn is_about_rules(entry: &DirEntry) -> bool {
 
 /// An ignore file in a folder that is a pipe or a device: whoever reads it may wait without end.
 fn odd_rules(folder: &Path) -> Option<&'static str> {
-    [RULES, ".ignore", ".gitignore", ".git/info/exclude"]
-        .into_iter()
-        .find(|name| {
-            let kind = folder.join(name).metadata().map(|metadata| metadata.file_type());
-            kind.is_ok_and(|kind| !kind.is_file() && !kind.is_dir())
-        })
+    let is_odd = |path: PathBuf| {
+        let kind = path.metadata().map(|metadata| metadata.file_type());
+        kind.is_ok_and(|kind| !kind.is_file() && !kind.is_dir())
+    };
+    let known = [RULES, ".ignore", ".gitignore", ".git/info/exclude", ".git"];
+    if let Some(name) = known.into_iter().find(|name| is_odd(folder.join(name))) {
+        return Some(name);
+    }
+    // Of a worktree or submodule `.git` is a file that names the folder, and that may name one which it has in common
+    // with others.
+    let pointed = |path: PathBuf, base: &Path| {
+        let text = path.is_file().then(|| std::fs::read_to_string(path).ok()).flatten()?;
+        let text = text.lines().next()?.trim();
+        Some(base.join(text.strip_prefix("gitdir:").unwrap_or(text).trim()))
+    };
+    let git = pointed(folder.join(".git"), folder)?;
+    let common = git.join("commondir");
+    if is_odd(common.clone()) || is_odd(git.join("info/exclude")) {
+        return Some(".git");
+    }
+    let shared = pointed(common, &git)?;
+    is_odd(shared.join("info/exclude")).then_some(".git")
 }
 
 fn odd(folder: &Path, rules: &Path) -> String {
