@@ -119,7 +119,7 @@ fn the_schema_lists_what_is_enabled(rig: &Rig) {
         assert!(text.contains("read_file(") && !text.contains("write_file("), "{text}");
         assert!(text.contains("77") && text.contains("13"), "{text}");
         // The form of a patch is in its lines.
-        assert!(text.contains(r"\n    *** Begin Patch\n"), "{text}");
+        assert!(text.contains(r" *** Begin Patch\n"), "{text}");
     }
 }
 
