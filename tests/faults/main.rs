@@ -14,3 +14,5 @@ mod limits;
 mod links;
 mod places;
 mod rig;
+#[path = "../common/sessions.rs"]
+mod sessions;

@@ -3,21 +3,16 @@
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
-use serde_json::{Value, json};
 use talaria_broker::backends::docker::{
     DockerContainer, DockerImage, DockerOptions, EngineSources, RunningOptions, Which,
 };
 use talaria_broker::broker::Broker;
 use talaria_broker::environment::Environment;
-use talaria_broker::outcome::{Outcome, Status};
-use talaria_broker::session::{Cell, Session, SessionOptions};
-use talaria_broker::tools::{CallContext, ToolCall, ToolHost, ToolSpec};
+use talaria_broker::session::SessionOptions;
 
-/// Time within which whatever must happen happens, on a machine that does much else.
-pub(crate) const LIMIT: Duration = Duration::from_secs(90);
+pub(crate) use crate::sessions::{LIMIT, Live, Notes, signal, succeeded, wait};
+use crate::sessions::{broker, close, limited};
 
 /// A broker of the test's own, an engine, and images under names of the test's own, by which what it leaves behind can
 /// be told from the rest. Containers and images go when this is dropped, whatever became of the test.
@@ -40,15 +35,7 @@ impl Rig {
             eprintln!("SKIPPED: {missing}");
             return None;
         }
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .unwrap();
-        let broker = {
-            let _inside = runtime.enter();
-            Broker::new(4)
-        };
+        let (runtime, broker) = broker();
         let mut random = [0; 6];
         getrandom::fill(&mut random).unwrap();
         Some(Self {
@@ -128,20 +115,12 @@ impl Rig {
 
     /// Opens a session.
     pub(crate) fn open(&self, options: SessionOptions) -> Live<'_> {
-        let _inside = self.runtime.enter();
-        Live {
-            session: self.broker.open(options).unwrap(),
-            rig: self,
-        }
+        Live::open(&self.broker, &self.runtime, options)
     }
 
     /// Ends all sessions; containers of ours with these images are gone then, or go soon.
     pub(crate) fn close(&self) {
-        let closing = async { tokio::time::timeout(LIMIT, self.broker.close()).await };
-        assert!(
-            self.runtime.block_on(closing).is_ok(),
-            "the sessions could not be closed"
-        );
+        close(&self.runtime, &self.broker);
         let images = self.images.lock().unwrap().clone();
         for image in images {
             wait(&format!("the containers of {image} to be gone"), || {
@@ -168,108 +147,10 @@ impl Drop for Rig {
     }
 }
 
-fn limited(mut options: SessionOptions) -> SessionOptions {
-    options.limits.timeout = LIMIT;
-    options.limits.max_tool_calls = 10_000;
-    options
-}
-
-/// A session, seen from a test that waits.
-pub(crate) struct Live<'a> {
-    session: Session,
-    rig: &'a Rig,
-}
-
 impl Live<'_> {
-    /// Hands a cell over without waiting for it.
-    pub(crate) fn start(&self, cell: Cell) -> Running<'_> {
-        let session = self.session.clone();
-        let task = self.rig.runtime.spawn(async move { session.execute(cell).await });
-        Running { task, rig: self.rig }
-    }
-
-    /// Runs a cell to its end.
-    pub(crate) fn run(&self, cell: Cell) -> Outcome {
-        self.start(cell).wait()
-    }
-
-    /// Runs a cell of text.
-    pub(crate) fn cell(&self, code: &str) -> Outcome {
-        self.run(Cell::new(code))
-    }
-
     /// Discards the kernel.
     pub(crate) fn reset(&self) {
-        self.rig.runtime.block_on(self.session.reset());
-    }
-
-    /// Runs a cell that must succeed; what it printed.
-    pub(crate) fn ok(&self, code: &str) -> String {
-        succeeded(self.cell(code))
-    }
-}
-
-/// What a cell printed that must have succeeded.
-pub(crate) fn succeeded(outcome: Outcome) -> String {
-    assert_eq!(outcome.status, Status::Success, "{outcome:#?}");
-    outcome.output
-}
-
-/// A cell under way.
-pub(crate) struct Running<'a> {
-    task: tokio::task::JoinHandle<Outcome>,
-    rig: &'a Rig,
-}
-
-impl Running<'_> {
-    pub(crate) fn has_ended(&self) -> bool {
-        self.task.is_finished()
-    }
-
-    /// Waits for its end.
-    pub(crate) fn wait(self) -> Outcome {
-        let waiting = async { tokio::time::timeout(2 * LIMIT, self.task).await };
-        self.rig.runtime.block_on(waiting).unwrap().unwrap()
-    }
-}
-
-/// One tool, `note(value)`, that remembers every call and gives the value back.
-pub(crate) struct Notes {
-    specs: Vec<ToolSpec>,
-    noted: Mutex<Vec<Value>>,
-}
-
-impl Notes {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            specs: vec![ToolSpec {
-                name: "note".to_owned(),
-                doc: "Remembers a value.".to_owned(),
-                schema: json!({"type": "object", "properties": {"value": {}}, "required": ["value"]}),
-            }],
-            noted: Mutex::default(),
-        })
-    }
-
-    /// What it was called with, sorted.
-    pub(crate) fn numbers(&self) -> Vec<u64> {
-        let noted = self.noted.lock().unwrap();
-        let mut numbers: Vec<u64> = noted.iter().map(|value| value.as_u64().unwrap()).collect();
-        numbers.sort_unstable();
-        numbers
-    }
-}
-
-#[async_trait]
-impl ToolHost for Notes {
-    fn tools(&self) -> &[ToolSpec] {
-        &self.specs
-    }
-
-    async fn call(&self, mut call: ToolCall, _context: &CallContext) -> Value {
-        let value = call.arguments.remove("value").unwrap_or(Value::Null);
-        self.noted.lock().unwrap().push(value.clone());
-        json!({"value": value})
+        self.runtime.block_on(self.session.reset());
     }
 }
 
@@ -413,21 +294,4 @@ pub(crate) fn nothing_of_ours_in(container: &str) {
         let left = processes(container);
         left.iter().all(|seen| seen.command.contains("sleep 900")) && folders(container).is_empty()
     });
-}
-
-/// Sends a signal to a process, by its number on the host.
-pub(crate) fn signal(pid: i32, name: &str) -> bool {
-    let sent = Command::new("kill")
-        .args([&format!("-{name}"), &pid.to_string()])
-        .output();
-    sent.unwrap().status.success()
-}
-
-/// Waits until something holds.
-pub(crate) fn wait(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < LIMIT, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }

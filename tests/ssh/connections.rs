@@ -1,0 +1,51 @@
+//! Connections go at any moment; the cell does not notice.
+
+use std::time::Duration;
+
+use talaria_broker::session::{Cell, SessionOptions};
+
+use crate::rig::Rig;
+use crate::sessions::{BUSY, nothing_was_lost, noting, signal};
+
+/// Runs [`BUSY`] while something is done to its connection again and again, and sees that it shows nowhere.
+fn nothing_shows(rig: &Rig, options: &mut SessionOptions, mut harm: impl FnMut() -> bool) {
+    let notes = noting(options);
+    let session = rig.open(options.clone());
+    session.ok("kept = 'kept'");
+    let running = session.start(Cell::new(BUSY));
+    let mut harmed = 0;
+    // What harms as fast as links are made leaves no time for the cell, on a machine that does much else.
+    while !running.has_ended() && harmed < 4 {
+        let mut random = [0];
+        getrandom::fill(&mut random).unwrap();
+        std::thread::sleep(Duration::from_millis(300 + 2 * u64::from(random[0])));
+        harmed += u32::from(!running.has_ended() && harm());
+    }
+    let outcome = running.wait();
+    let notice = outcome.notice.clone().unwrap_or_default();
+    nothing_was_lost(outcome, &notes);
+    assert!(notice.contains("made again while the cell ran"), "{notice}");
+    assert!(harmed >= 2, "harmed {harmed} times only");
+    assert_eq!(session.ok("print(kept)"), "kept\n");
+    rig.close();
+}
+
+#[test]
+fn the_sshd_of_a_connection_is_killed() {
+    let Some(rig) = Rig::new() else { return };
+    let mut options = rig.options();
+    nothing_shows(&rig, &mut options, || {
+        let servers = rig.servers();
+        servers.iter().filter(|seen| signal(seen.pid, "KILL")).count() > 0
+    });
+}
+
+#[test]
+fn the_master_connection_is_killed() {
+    let Some(rig) = Rig::new() else { return };
+    let mut options = rig.options();
+    nothing_shows(&rig, &mut options, || {
+        let masters = rig.masters();
+        masters.iter().filter(|seen| signal(seen.pid, "KILL")).count() > 0
+    });
+}
