@@ -107,7 +107,8 @@ pub(crate) async fn introduce<R: AsyncRead + Unpin>(stdout: &mut R, buffer: &mut
         if let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
             let line = buffer.split_to(end + 1);
             let text = String::from_utf8_lossy(&line).trim().to_owned();
-            if let Some(found) = text.strip_prefix(MARKER) {
+            // A banner may have ended without a line end.
+            if let Some((_, found)) = text.rsplit_once(MARKER) {
                 let (version, python) = found.split_once(' ').unwrap_or((found, ""));
                 return Some(Introduction {
                     version: version.to_owned(),

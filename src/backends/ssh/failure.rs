@@ -1,88 +1,224 @@
 //! What ssh says when it cannot connect, and what to do about it.
 
+use super::options::SshOptions;
 use crate::backends::BackendError;
 
-/// What a connection was tried with.
+/// A connection that was tried.
 pub(super) struct Attempt<'a> {
-    /// The target as the user wrote it.
-    pub(super) target: &'a str,
-    /// What `ssh` was given.
-    pub(super) destination: &'a str,
-    /// Seconds that it was given.
-    pub(super) limit: u64,
+    pub(super) options: &'a SshOptions,
+}
+
+/// What ssh said, with `-v`.
+struct Said<'a> {
+    all: &'a str,
+    /// The lines that are meant for the user.
+    words: Vec<&'a str>,
+}
+
+impl<'a> Said<'a> {
+    fn new(all: &'a str) -> Self {
+        let words = all.lines().map(str::trim).filter(|line| is_word_to_the_user(line));
+        Self {
+            all,
+            words: words.collect(),
+        }
+    }
+
+    /// The line to the user that has this in it.
+    fn line(&self, text: &str) -> Option<&'a str> {
+        self.words.iter().find(|line| line.contains(text)).copied()
+    }
+
+    /// What stands behind this in all lines.
+    fn behind(&self, start: &str) -> impl DoubleEndedIterator<Item = &'a str> {
+        self.all
+            .lines()
+            .filter_map(move |line| line.split_once(start))
+            .map(|(_, rest)| rest.trim())
+    }
+
+    /// All words to the user.
+    fn joined(&self) -> String {
+        if self.words.is_empty() {
+            return "it ended without a word".to_owned();
+        }
+        self.words.join("; ")
+    }
+
+    /// The key that the host shows, and which host that is: it may be one on the way.
+    fn shown_key(&self) -> String {
+        let key = self
+            .behind("debug1: Server host key: ")
+            .next_back()
+            .unwrap_or("unknown");
+        match self.behind("debug1: Authenticating to ").next_back() {
+            Some(host) => format!("{key}, shown by {}", host.split(" as ").next().unwrap_or(host)),
+            None => key.to_owned(),
+        }
+    }
 }
 
 impl Attempt<'_> {
-    /// ssh has ended; `said` is all that it said, with `-v`.
+    /// ssh has ended; `said` is all that it said.
     pub(super) fn failed(&self, said: &str) -> BackendError {
-        let words: Vec<&str> = said
-            .lines()
-            .map(str::trim)
-            .filter(|line| is_word_to_the_user(line))
-            .collect();
-        let last = words.last().copied().unwrap_or("it ended without a word");
-        let has = |text: &str| words.iter().any(|line| line.contains(text));
-        let name = self.destination.trim_start_matches("ssh://");
-        if has("REMOTE HOST IDENTIFICATION HAS CHANGED") {
+        let said = Said::new(said);
+        if said.line("REMOTE HOST IDENTIFICATION HAS CHANGED").is_some() {
             return self.refused(
-                "its host key is not the one that is known: the host was set up anew, or somebody stands in between",
                 &format!(
-                    "make sure which; then forget the old key with ssh-keygen -R {}",
-                    host(name)
+                    "its host key ({}) is not the one that is known: the host was set up anew, or somebody stands in between",
+                    said.shown_key()
+                ),
+                &format!(
+                    "ask who runs it which; if the key is right, forget the old one ({}) and take the new one by \
+                     connecting once by hand: {}",
+                    forget(&said, &self.options.destination),
+                    self.by_hand(&["-o", "StrictHostKeyChecking=ask"])
                 ),
             );
         }
-        if has("host key is known") || has("Host key verification failed") {
+        if said.line("Host key verification failed").is_some() || said.line("host key is known").is_some() {
             return self.refused(
-                "its host key is not known here, and none is accepted without being asked for",
                 &format!(
-                    "connect once by hand (ssh {}) and compare the fingerprint, or set ssh_accept_new for this target",
-                    self.destination
+                    "its host key ({}) is not known here, and none is accepted without being asked for",
+                    said.shown_key()
+                ),
+                &format!(
+                    "connect once by hand and compare the fingerprint before you say yes: {}; or set ssh_accept_new for \
+                     this target",
+                    self.by_hand(&["-o", "StrictHostKeyChecking=ask"])
                 ),
             );
         }
-        if has("Permission denied") {
-            let offered: Vec<&str> = said
-                .lines()
-                .filter_map(|line| line.split_once("Offering public key: "))
-                .map(|(_, key)| key.trim())
-                .collect();
-            let tried = if offered.is_empty() {
-                "no key was offered".to_owned()
-            } else {
-                format!("these keys were offered: {}", offered.join("; "))
-            };
+        if let Some(line) = said.line("Permission denied (") {
+            return self.denied(&said, line);
+        }
+        if let Some(line) = said.line("Too many authentication failures") {
             return self.refused(
-                &format!("it let nobody in ({last}; {tried})"),
-                "add a key there (ssh-copy-id), name one with ssh_key, or load it into the agent (ssh-add); passwords are not asked for",
+                &format!("{line}: more keys were offered than it looks at"),
+                "name the right one as ssh_key, with IdentitiesOnly=yes among ssh_options",
             );
         }
-        if has("Could not resolve hostname") {
-            return self.unreachable(last, "correct the name, or add the host to ~/.ssh/config");
+        if said.behind("debug1: Server accepts key: ").next().is_some()
+            && !said.all.contains("debug1: Authenticated to")
+        {
+            return self.refused(
+                &format!("it takes the key and does not let the account in: {}", said.joined()),
+                "the account may have expired, be locked or not be among those that may log in (AllowUsers): ask who \
+                 administers the host",
+            );
         }
-        if has("Connection refused") {
-            return self.unreachable(last, "nothing listens there: check host and port, and that sshd runs");
+        if let Some(line) = said
+            .line("Could not resolve hostname")
+            .or(said.line("hostname contains invalid"))
+        {
+            return self.unreachable(line, "correct the name, or add the host to ~/.ssh/config");
         }
-        if has("timed out") || has("No route to host") || has("Network is unreachable") {
+        if let Some(line) = said.line("Connection refused") {
+            return self.unreachable(line, "nothing listens there: check host and port, and that sshd runs");
+        }
+        for silence in ["timed out", "No route to host", "Network is unreachable"] {
+            if let Some(line) = said.line(silence) {
+                return self.unreachable(
+                    line,
+                    "check that the host is up and that network and firewall let it through",
+                );
+            }
+        }
+        if let Some(line) = said.line("Unable to negotiate") {
+            return self.refused(
+                line,
+                "allow what it offers, by HostKeyAlgorithms, KexAlgorithms, Ciphers or MACs (=+NAME) among ssh_options",
+            );
+        }
+        for fault in ["Bad configuration option", "Bad owner or permissions", "terminating,"] {
+            if said.line(fault).is_some() {
+                return self.refused(
+                    &said.joined(),
+                    "correct the configuration of ssh, or ssh_options of this target",
+                );
+            }
+        }
+        if said.line("kex_exchange_identification").is_some() || said.line("banner exchange").is_some() {
             return self.unreachable(
-                last,
-                "check that the host is up and that network and firewall let it through",
+                &said.joined(),
+                "what listens there is no sshd, one that turns this machine away (too many connections, a ban), or the \
+                 way there (ProxyJump, ProxyCommand) failed",
             );
         }
-        if has("Bad configuration option") || has("Bad owner or permissions") || has("terminating,") {
+        self.unreachable(&said.joined(), &format!("see what `{}` says", self.by_hand(&[])))
+    }
+
+    /// Nobody was let in.
+    fn denied(&self, said: &Said<'_>, line: &str) -> BackendError {
+        let ignored = said.behind("Load key ").find_map(|rest| {
+            let (key, why) = rest.split_once("\": ")?;
+            Some((key.trim_matches('"'), why))
+        });
+        if let Some((key, why)) = ignored {
+            let advice = if why.contains("bad permissions") {
+                format!("let only its owner read it: chmod 600 {}", word(key))
+            } else {
+                "name a file with a private key as ssh_key (or as IdentityFile in ~/.ssh/config)".to_owned()
+            };
+            return self.refused(&format!("the key {key} could not be used: {why} ({line})"), &advice);
+        }
+        if said.all.contains("with partial success") {
             return self.refused(
-                &words.join(" "),
-                "correct the configuration of ssh, or ssh_options of this target",
+                &format!("it asks for more than a key, and nobody is here to type it ({line})"),
+                "open a connection by hand (ssh -M -S PATH …) and name its socket as ssh_control_path",
             );
         }
-        self.unreachable(&words.join(" "), &format!("see what `ssh {}` says", self.destination))
+        if let Some(key) = said.behind("debug1: Server accepts key: ").next_back() {
+            let file = key.split(' ').next().unwrap_or(key);
+            return if key.ends_with(" agent") {
+                self.refused(
+                    &format!("the agent did not sign with the key {key}: {}", said.joined()),
+                    "the agent may want a confirmation or a touch: look at it, or name another key as ssh_key",
+                )
+            } else {
+                self.refused(
+                    &format!(
+                        "the key {key} would do, but it needs its passphrase, and nobody is here to type it ({line})"
+                    ),
+                    &format!("load it into the agent first: ssh-add {}", word(file)),
+                )
+            };
+        }
+        if let Some(missing) = said.line("not accessible") {
+            return self.refused(
+                &format!(
+                    "{} ({line})",
+                    missing.trim_start_matches("Warning: ").trim_end_matches('.')
+                ),
+                "correct ssh_key, or IdentityFile in ~/.ssh/config",
+            );
+        }
+        let offered: Vec<&str> = said.behind("Offering public key: ").collect();
+        let tried = if offered.is_empty() {
+            "no key was offered".to_owned()
+        } else {
+            format!("these keys were offered: {}", offered.join("; "))
+        };
+        self.refused(
+            &format!("it let nobody in ({line}; {tried})"),
+            "add a key there (ssh-copy-id), name one with ssh_key, or load it into the agent (ssh-add); passwords are not \
+             asked for. Where the key is right, the account may be locked, expired or without a valid shell",
+        )
     }
 
     /// It did not connect in time.
-    pub(super) fn late(&self) -> BackendError {
-        let limit = self.limit;
+    pub(super) fn late(&self, said: &str) -> BackendError {
+        let said = Said::new(said);
+        let stage = if said.all.contains("debug1: Authenticating to ") {
+            "it was connected, but the login did not end"
+        } else if said.all.contains("debug1: Connection established") {
+            "it was connected, but nobody answered as an SSH server does"
+        } else {
+            "nobody answered"
+        };
+        let limit = self.options.connect_timeout.as_secs();
         self.unreachable(
-            &format!("ssh did not get in within {limit} s"),
+            &format!("ssh did not get in within {limit} s: {stage}"),
             "check that the host is up and that network and firewall let it through",
         )
     }
@@ -97,7 +233,7 @@ impl Attempt<'_> {
 
     pub(super) fn refused(&self, reason: &str, advice: &str) -> BackendError {
         BackendError::Refused {
-            target: self.target.to_owned(),
+            target: self.options.target.clone(),
             reason: reason.to_owned(),
             advice: advice.to_owned(),
         }
@@ -105,10 +241,18 @@ impl Attempt<'_> {
 
     pub(super) fn unreachable(&self, reason: &str, advice: &str) -> BackendError {
         BackendError::Unreachable {
-            target: self.target.to_owned(),
+            target: self.options.target.clone(),
             reason: reason.to_owned(),
             advice: advice.to_owned(),
         }
+    }
+
+    /// The same login as somebody would type it.
+    pub(super) fn by_hand(&self, more: &[&str]) -> String {
+        let mut words: Vec<String> = vec!["ssh".to_owned()];
+        words.extend(more.iter().map(|word| (*word).to_owned()));
+        words.extend(self.options.login());
+        words.iter().map(|text| word(text)).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -127,14 +271,39 @@ fn is_word_to_the_user(line: &str) -> bool {
     !line.is_empty() && !noise.iter().any(|start| line.starts_with(start)) && !line.contains("Pseudo-terminal")
 }
 
+/// The command that forgets a key: ssh's own, where it says one, for it knows the file and the name there.
+fn forget(said: &Said<'_>, destination: &str) -> String {
+    if let Some(line) = said.line("ssh-keygen -f ") {
+        return line.to_owned();
+    }
+    let file = said
+        .behind(" key in ")
+        .next_back()
+        .and_then(|place| place.rsplit_once(':'));
+    let file = file.map_or(String::new(), |(file, _)| format!("-f {} ", word(file)));
+    format!(
+        "ssh-keygen {file}-R {}",
+        word(&host(destination.trim_start_matches("ssh://")))
+    )
+}
+
 /// How `known_hosts` names a destination.
 fn host(destination: &str) -> String {
     let place = destination.rsplit('@').next().unwrap_or(destination);
     match place.rsplit_once(':') {
-        Some((host, port)) if port != "22" => format!("'[{host}]:{port}'"),
+        Some((host, port)) if port != "22" => format!("[{host}]:{port}"),
         Some((host, _)) => host.to_owned(),
         None => place.to_owned(),
     }
+}
+
+/// A word as a shell takes it.
+fn word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,@+%".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]
@@ -143,11 +312,9 @@ mod tests {
 
     #[test]
     fn each_failure_says_what_to_do() {
-        let attempt = Attempt {
-            target: "ssh:bob@box:22",
-            destination: "ssh://bob@box:2222",
-            limit: 20,
-        };
+        let mut options = SshOptions::new("ssh:bob@box:22", "ssh://bob@box:2222");
+        options.extra = vec!["UserKnownHostsFile=/a b".to_owned()];
+        let attempt = Attempt { options: &options };
         for (said, words) in [
             (
                 "ssh: Could not resolve hostname box: Name or service not known",
@@ -159,12 +326,20 @@ mod tests {
             ),
             ("ssh: connect to host box port 2222: Connection timed out", "firewall"),
             (
-                "No ED25519 host key is known for box and you have requested strict checking.\nHost key verification failed.",
-                "ssh_accept_new",
+                "debug1: Authenticating to box:2222 as 'bob'\ndebug1: Server host key: ssh-ed25519 SHA256:x\n\
+                 No ED25519 host key is known for box and you have requested strict checking.\nHost key verification failed.",
+                "(ssh-ed25519 SHA256:x, shown by box:2222) is not known here, and none is accepted without being asked for; \
+                 connect once by hand and compare the fingerprint before you say yes: \
+                 ssh -o StrictHostKeyChecking=ask -o 'UserKnownHostsFile=/a b' ssh://bob@box:2222; or set ssh_accept_new",
             ),
             (
-                "@@@@\n@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
-                "ssh-keygen -R '[box]:2222'",
+                "@@@@\n@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nOffending ED25519 key in /a/known:1\n\
+                 Host key verification failed.",
+                "ssh-keygen -f /a/known -R '[box]:2222'",
+            ),
+            (
+                "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\n  remove with:\n  ssh-keygen -f \"/b\" -R \"alias\"",
+                "(ssh-keygen -f \"/b\" -R \"alias\")",
             ),
             (
                 "debug1: Offering public key: /k ED25519 SHA256:x\nbob@box: Permission denied (publickey).",
@@ -175,17 +350,66 @@ mod tests {
                 "no key was offered",
             ),
             (
+                "gate: Permission denied (publickey).\nConnection closed by UNKNOWN port 65535",
+                "let nobody in (gate: Permission denied",
+            ),
+            (
+                "debug1: Server accepts key: /k ED25519 SHA256:x explicit\nbob@box: Permission denied (publickey).",
+                "ssh-add /k",
+            ),
+            (
+                "debug1: Server accepts key: me@here ED25519 SHA256:x agent\nsign_and_send_pubkey: signing failed\n\
+                 bob@box: Permission denied (publickey).",
+                "the agent did not sign",
+            ),
+            (
+                "Load key \"/my key\": bad permissions\nbob@box: Permission denied (publickey).",
+                "chmod 600 '/my key'",
+            ),
+            (
+                "Warning: Identity file /k not accessible: No such file or directory.\nbob@box: Permission denied (publickey).",
+                "Identity file /k not accessible: No such file or directory (bob@box",
+            ),
+            (
+                "Authenticated using \"publickey\" with partial success.\nbob@box: Permission denied (password).",
+                "ssh_control_path",
+            ),
+            (
+                "debug1: Server accepts key: /k x explicit\nYour account has expired\nConnection closed by 10.0.0.7 port 22",
+                "does not let the account in: Your account has expired; Connection closed",
+            ),
+            (
+                "Received disconnect from 10.0.0.7 port 22:2: Too many authentication failures",
+                "IdentitiesOnly=yes",
+            ),
+            (
+                "Unable to negotiate with 10.0.0.7 port 22: no matching host key type found. Their offer: ssh-rsa",
+                "HostKeyAlgorithms",
+            ),
+            (
                 "/x/config: line 1: Bad configuration option: nonsense",
                 "correct the configuration",
             ),
             (
                 "kex_exchange_identification: Connection closed by remote host",
-                "see what `ssh ssh://bob@box:2222` says",
+                "what listens there is no sshd",
+            ),
+            (
+                "strange",
+                "see what `ssh -o 'UserKnownHostsFile=/a b' ssh://bob@box:2222` says",
             ),
         ] {
             let error = attempt.failed(said).to_string();
             assert!(error.starts_with("ssh:bob@box:22 ") && error.contains(words), "{error}");
             assert!(!error.contains("debug1"), "{error}");
+        }
+        for (said, words) in [
+            ("debug1: Connecting to box", "within 30 s: nobody answered;"),
+            ("debug1: Connection established.", "as an SSH server does"),
+            ("debug1: Authenticating to box:22 as 'bob'", "the login did not end"),
+        ] {
+            let error = attempt.late(said).to_string();
+            assert!(error.contains(words), "{error}");
         }
     }
 }

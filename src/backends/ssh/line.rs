@@ -42,12 +42,39 @@ pub(super) fn line(command: &Command, r#become: Option<&str>) -> String {
         program.push(' ');
         program.push_str(&word(argument));
     }
-    let shell = match r#become {
+    format!(
+        "exec {} -c 'eval \"$(printf %b \"$0\")\"' '{}'",
+        shell(r#become),
+        octal(&program)
+    )
+}
+
+/// The line that says what tells one start of the host from another. No program is needed for it.
+pub(super) const BOOT_ID: &str =
+    "exec /bin/sh -c 'read -r boot </proc/sys/kernel/random/boot_id; echo; echo talaria-boot $boot'";
+
+/// What that line said; start-up files of the shell may have printed before it.
+pub(super) fn boot_id(printed: &str) -> String {
+    let found = printed
+        .lines()
+        .rev()
+        .find_map(|line| line.strip_prefix("talaria-boot "));
+    found.unwrap_or_default().trim().to_owned()
+}
+
+/// The line that kills a process of that number with all of its group; as whoever it runs as.
+pub(super) fn kill(number: u32, r#become: Option<&str>) -> String {
+    // sshd makes each command the leader of a group; one that `sudo` started may be in another's.
+    format!("exec {} -c 'kill -9 -{number} || kill -9 {number}'", shell(r#become))
+}
+
+/// A POSIX shell, of another account where one is named.
+fn shell(r#become: Option<&str>) -> String {
+    match r#become {
         None => "/bin/sh".to_owned(),
         // `-H`: its own home; `-n`: nobody is there to type a password.
         Some(user) => format!("sudo -n -H -u {user} -- /bin/sh"),
-    };
-    format!("exec {shell} -c 'eval \"$(printf %b \"$0\")\"' '{}'", octal(&program))
+    }
 }
 
 /// A word for a POSIX shell. Bytes stand as characters of the same number, which [`octal`] turns back.
@@ -77,11 +104,28 @@ mod tests {
 
     use super::*;
 
-    const SHELLS: [&str; 7] = ["sh", "bash", "dash", "zsh", "fish", "csh", "tcsh"];
+    const SHELLS: [&[&str]; 10] = [
+        &["sh"],
+        &["bash"],
+        &["dash"],
+        &["zsh"],
+        &["fish"],
+        &["csh"],
+        &["tcsh"],
+        &["ksh"],
+        &["mksh"],
+        &["busybox", "sh"],
+    ];
 
-    fn output(shell: &str, line: &str) -> Option<Vec<u8>> {
-        let output = std::process::Command::new(shell).arg("-c").arg(line).output();
-        output.ok().map(|output| output.stdout)
+    /// What a shell prints; `None` only where it is not installed.
+    fn output(shell: &[&str], line: &str) -> Option<Vec<u8>> {
+        let places = std::env::var_os("PATH").unwrap_or_default();
+        let is_there = |folder: std::path::PathBuf| folder.join(shell[0]).exists();
+        if !std::env::split_paths(&places).any(is_there) {
+            return None;
+        }
+        let mut command = std::process::Command::new(shell[0]);
+        Some(command.args(&shell[1..]).arg("-c").arg(line).output().unwrap().stdout)
     }
 
     #[test]
@@ -115,8 +159,11 @@ mod tests {
                 assert_eq!(
                     String::from_utf8_lossy(&printed),
                     String::from_utf8_lossy(&expected),
-                    "{shell}"
+                    "{shell:?}"
                 );
+                let boot = boot_id(&String::from_utf8_lossy(&output(shell, BOOT_ID).unwrap()));
+                let known = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+                assert_eq!(boot, known.unwrap_or_default().trim(), "{shell:?}");
                 seen += 1;
             }
         }

@@ -19,8 +19,9 @@ use crate::backends::{BackendError, ProcessEnd};
 
 /// ssh with what keeps it from living on when the broker is killed: the end of standard input ends it. The folder of its
 /// socket is made and removed here, so that no kill of the broker leaves it. What the shell itself has to say of a signal
-/// would end it, for nobody may read it any more.
-const HELD: &str = r#"exec 3<&0; d=$1; shift; mkdir -m 700 -- "$d" || exit 98; "$@" </dev/null & s=$!; { read -r x <&3; kill "$s"; } 2>/dev/null & r=$!; exec 2>/dev/null; wait "$s"; e=$?; kill "$r"; rm -rf -- "$d"; exit "$e""#;
+/// would end it, for nobody may read it any more. It is told more than once: a signal that comes right before ssh
+/// goes to sleep is heeded only when it wakes.
+const HELD: &str = r#"exec 3<&0; d=$1; shift; mkdir -m 700 -- "$d" || exit 98; "$@" </dev/null & s=$!; { read -r x <&3; while kill "$s"; do sleep 1; done; } 2>/dev/null & r=$!; exec 2>/dev/null; wait "$s"; e=$?; kill "$r"; rm -rf -- "$d"; exit "$e""#;
 /// How long a connection of ours may take to end.
 const END_LIMIT: Duration = Duration::from_secs(5);
 /// Lines of what ssh says that are kept.
@@ -92,7 +93,9 @@ impl Master {
                 let _ = listening.await;
                 return Err(attempt.failed(&said.lock().unwrap_or_else(PoisonError::into_inner).join("\n")));
             }
-            Err(_) => return Err(attempt.late()),
+            Err(_) => {
+                return Err(attempt.late(&said.lock().unwrap_or_else(PoisonError::into_inner).join("\n")));
+            }
         }
         let session = Session::resume_mux(control.into_boxed_path(), None);
         Ok(Self {
@@ -102,12 +105,10 @@ impl Master {
         })
     }
 
-    /// Kills a process over there with all of its group, then lets go of the command.
-    pub(super) fn kill(&self, number: u32, command: JoinHandle<ProcessEnd>) {
+    /// Runs a line over there that kills a command, then lets go of it.
+    pub(super) fn kill(&self, line: String, command: JoinHandle<ProcessEnd>) {
         let session = self.session();
         let killing = async move {
-            // sshd makes each command the leader of a group; one that `sudo` started is in its group.
-            let line = format!("exec /bin/sh -c 'kill -9 -{number} || kill -9 {number}'");
             let _ = Session::to_raw_command(session, line).output().await;
             command.abort();
         };

@@ -2,17 +2,20 @@
 //! user's. One login per session (`master.rs`); commands go over it by the multiplexing protocol (crate `openssh`).
 
 mod failure;
+mod first;
 mod line;
 mod master;
 mod options;
 mod process;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use openssh::Session;
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 use self::master::Master;
 pub use self::options::{CONNECT_TIMEOUT, SshOptions};
@@ -22,8 +25,6 @@ use super::{Backend, BackendError, Capabilities, Command, Phase, Process, Progre
 const WINDOW: u32 = 1 << 20;
 /// How long a command over a connection that is up may take to begin.
 const START_LIMIT: Duration = Duration::from_secs(20);
-/// What tells one start of the host from another.
-const BOOT_ID: &str = "exec cat /proc/sys/kernel/random/boot_id";
 
 /// The backend of SSH targets.
 #[derive(Clone, Debug)]
@@ -50,6 +51,7 @@ impl Backend for SshBackend {
         Ok(Arc::new(SshTarget {
             options: self.options.clone(),
             master: Mutex::new(Some(Arc::new(master))),
+            has_run: AtomicBool::new(false),
         }))
     }
 }
@@ -58,6 +60,8 @@ struct SshTarget {
     options: Arc<SshOptions>,
     /// `None` once it was closed, and while it is down.
     master: Mutex<Option<Arc<Master>>>,
+    /// Whether a command has begun there.
+    has_run: AtomicBool,
 }
 
 impl SshTarget {
@@ -89,30 +93,42 @@ impl Target for SshTarget {
 
     async fn spawn(&self, command: Command) -> Result<Process, BackendError> {
         let master = self.master().await?;
-        let line = line::line(&command, self.options.r#become.as_deref());
-        match tokio::time::timeout(START_LIMIT, process::start(master, line)).await {
-            Ok(Ok(process)) => Ok(process),
-            Ok(Err(reason)) => Err(BackendError::Command {
-                target: self.options.target.clone(),
-                program: command.program.to_string_lossy().into_owned(),
-                reason,
-            }),
-            Err(_) => Err(self.options.attempt().unreachable(
-                &format!("it did not begin a command within {} s", START_LIMIT.as_secs()),
-                "check the host's load and the network",
-            )),
+        let r#become = self.options.r#become.as_deref();
+        let starting = process::start(master.clone(), &command, r#become.map(str::to_owned));
+        let started = match timeout(START_LIMIT, starting).await {
+            Ok(Ok(started)) => started,
+            Ok(Err(reason)) => {
+                return Err(BackendError::Command {
+                    target: self.options.target.clone(),
+                    program: command.program.to_string_lossy().into_owned(),
+                    reason,
+                });
+            }
+            Err(_) => {
+                return Err(self.options.attempt().unreachable(
+                    &format!("it did not begin a command within {} s", START_LIMIT.as_secs()),
+                    "check the host's load and the network",
+                ));
+            }
+        };
+        if self.has_run.load(Ordering::Acquire) {
+            return Ok(started.process);
         }
+        let limit = START_LIMIT.min(self.options.connect_timeout);
+        let process = first::begun(started, limit, &self.options.attempt(), r#become, &master).await?;
+        self.has_run.store(true, Ordering::Release);
+        Ok(process)
     }
 
     async fn state(&self) -> TargetState {
         let boot = async {
             let master = self.master().await.map_err(|error| error.to_string())?;
-            let mut command = Session::to_raw_command(master.session(), BOOT_ID);
+            let mut command = Session::to_raw_command(master.session(), line::BOOT_ID);
             command.output().await.map_err(|error| process::reason(&error))
         };
-        match tokio::time::timeout(self.options.connect_timeout, boot).await {
+        match timeout(self.options.connect_timeout, boot).await {
             Ok(Ok(output)) => TargetState::Running {
-                incarnation: String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+                incarnation: line::boot_id(&String::from_utf8_lossy(&output.stdout)),
             },
             Ok(Err(reason)) => TargetState::Unreachable(reason),
             Err(_) => TargetState::Unreachable("it does not answer".to_owned()),

@@ -54,10 +54,23 @@ impl SshOptions {
     }
 
     pub(super) fn attempt(&self) -> Attempt<'_> {
-        Attempt {
-            target: &self.target,
-            destination: &self.destination,
-            limit: self.connect_timeout.as_secs(),
+        Attempt { options: self }
+    }
+
+    /// Where to and as whom, as `ssh` takes it; without what is ours.
+    pub(super) fn login(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        let mut push = |option: &str, value: String| words.extend([option.to_owned(), value]);
+        for option in &self.extra {
+            push("-o", option.clone());
         }
+        if let Some(port) = self.port {
+            push("-p", port.to_string());
+        }
+        if let Some(key) = &self.key {
+            push("-i", key.display().to_string());
+        }
+        words.push(self.destination.clone());
+        words
     }
 }

@@ -4,18 +4,30 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use openssh::{Session, Stdio};
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, SimplexStream, WriteHalf};
+use tokio::io::{
+    AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, SimplexStream, WriteHalf,
+};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::line::PROCESS;
+use super::line::{self, PROCESS};
 use super::master::Master;
-use crate::backends::{Process, ProcessEnd, ProcessWait};
+use crate::backends::{Command, Process, ProcessEnd, ProcessWait};
 
 /// Bytes of standard error that wait unread.
 const STDERR_BUFFER: usize = 64 * 1024;
 
-/// Starts a command line.
-pub(super) async fn start(master: Arc<Master>, line: String) -> Result<Process, String> {
+/// A command that was asked for, and whether it has begun: what runs commands there may do something else instead.
+pub(super) struct Started {
+    /// Its streams.
+    pub(super) process: Process,
+    /// Is told when it has begun; closed when its standard error ends without that.
+    pub(super) begun: oneshot::Receiver<()>,
+}
+
+/// Starts a command, as another account where `become` names one.
+pub(super) async fn start(master: Arc<Master>, command: &Command, r#become: Option<String>) -> Result<Started, String> {
+    let line = line::line(command, r#become.as_deref());
     let mut command = Session::to_raw_command(master.session(), line);
     command
         .stdin(Stdio::piped())
@@ -28,7 +40,8 @@ pub(super) async fn start(master: Arc<Master>, line: String) -> Result<Process, 
     };
     let number = Number::default();
     let (said, saying) = tokio::io::simplex(STDERR_BUFFER);
-    tokio::spawn(listen(stderr, saying, number.clone()));
+    let (tell, begun) = oneshot::channel();
+    tokio::spawn(listen(stderr, saying, number.clone(), tell));
     // The connection stays up as long as a command runs over it.
     let held = master.clone();
     let end = tokio::spawn(async move {
@@ -36,7 +49,7 @@ pub(super) async fn start(master: Arc<Master>, line: String) -> Result<Process, 
         drop(held);
         end
     });
-    Ok(Process {
+    let process = Process {
         stdin: Box::new(stdin),
         stdout: Box::new(stdout),
         stderr: Box::new(said),
@@ -44,9 +57,11 @@ pub(super) async fn start(master: Arc<Master>, line: String) -> Result<Process, 
             end: Some(end),
             number,
             master,
+            r#become,
         }),
         wake: Arc::new(|| {}),
-    })
+    };
+    Ok(Started { process, begun })
 }
 
 /// Why a command did not begin, or what became of the connection.
@@ -65,8 +80,31 @@ pub(super) fn reason(error: &openssh::Error) -> String {
 type Number = Arc<Mutex<Option<u32>>>;
 
 /// Passes on what a command writes to standard error, less the line that says which process it is.
-async fn listen(stderr: impl AsyncRead + Unpin, mut saying: WriteHalf<SimplexStream>, number: Number) {
+async fn listen(
+    stderr: impl AsyncRead + Unpin,
+    mut saying: WriteHalf<SimplexStream>,
+    number: Number,
+    begun: oneshot::Sender<()>,
+) {
     let mut stderr = BufReader::new(stderr);
+    if until_it_begins(&mut stderr, &mut saying, &number).await {
+        // Only the first command of a target is waited for.
+        let _ = begun.send(());
+        // Nobody may want to hear it.
+        let _ = tokio::io::copy(&mut stderr, &mut saying).await;
+    }
+    // Nothing else tells the reader that this is all.
+    let _ = saying.shutdown().await;
+}
+
+/// The same up to that line. False: it did not come.
+async fn until_it_begins(
+    mut stderr: impl AsyncBufRead + Unpin,
+    saying: &mut WriteHalf<SimplexStream>,
+    number: &Number,
+) -> bool {
+    // Nobody reads it yet, so what does not fit is left out.
+    let mut room = STDERR_BUFFER;
     loop {
         let mut line = Vec::new();
         // Before it may come what start-up files of the shell have to say.
@@ -76,24 +114,20 @@ async fn listen(stderr: impl AsyncRead + Unpin, mut saying: WriteHalf<SimplexStr
             .await
         {
             Ok(1..) => {}
-            _ => return,
+            _ => return false,
         }
         let text = String::from_utf8_lossy(&line);
-        if let Some(found) = text
-            .trim_end()
-            .strip_prefix(PROCESS)
-            .and_then(|found| found.parse().ok())
-        {
+        // What was said before may have ended without a line end.
+        let told = text.rsplit_once(PROCESS).map(|(_, number)| number.trim_end().parse());
+        if let Some(Ok(found)) = told {
             *number.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
-            break;
+            return true;
         }
-        if saying.write_all(&line).await.is_err() {
-            return;
+        room = room.saturating_sub(line.len());
+        if room > 0 && saying.write_all(&line).await.is_err() {
+            return false;
         }
     }
-    // Nobody may want to hear it.
-    let _ = tokio::io::copy(&mut stderr, &mut saying).await;
-    let _ = saying.shutdown().await;
 }
 
 fn ended(end: Result<std::process::ExitStatus, openssh::Error>) -> ProcessEnd {
@@ -111,6 +145,7 @@ struct SshEnd {
     end: Option<JoinHandle<ProcessEnd>>,
     number: Number,
     master: Arc<Master>,
+    r#become: Option<String>,
 }
 
 #[async_trait]
@@ -129,7 +164,9 @@ impl ProcessWait for SshEnd {
         let number = *self.number.lock().unwrap_or_else(PoisonError::into_inner);
         match number {
             // ssh has no word for it: another command does it.
-            Some(number) if !end.is_finished() => self.master.kill(number, end),
+            Some(number) if !end.is_finished() => {
+                self.master.kill(line::kill(number, self.r#become.as_deref()), end);
+            }
             _ => end.abort(),
         }
     }
