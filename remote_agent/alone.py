@@ -174,8 +174,10 @@ class Command:
 
     def _verb(self, verb: bytes, folder: bytes, home: bytes, *arguments: bytes) -> None:
         """Does a file operation."""
+        import aside
         import worker
 
+        aside.note_in(self._folder)
         self.way.say(b"V", wire.pack(b"v", *worker.Server._perform(verb, folder, home, list(arguments))))
 
     def _clear(self) -> None:

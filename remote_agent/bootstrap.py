@@ -25,6 +25,7 @@ WORKER = (
     "workspace",
     "text_file",
     "page",
+    "aside",
     "whole_file",
     "changes",
     "search",

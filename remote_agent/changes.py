@@ -7,12 +7,11 @@ travel: what they are spliced into is read here, and its digest must be that of 
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import stat
-import time
 
+import aside
 from text_file import refuse_special
 from whole_file import behind_links, check_right, make_folders, overwrite, write_all
 from workspace import WorkspaceError, failed, file_name, is_folder, is_regular, parent, reason, refuse_own, text
@@ -25,15 +24,6 @@ if TYPE_CHECKING:
 
 #: The largest file that is changed: as much as an argument or a result may hold.
 MOST_BYTES = 64 << 20
-#: What the names of files beside begin with.
-PREFIX = b".talaria-patch-"
-#: How old, in seconds, one is at least that was left by a process that was killed.
-LEFT_AFTER = 60.0
-#: Names of a folder that are looked at.
-SEEN_NAMES = 4096
-#: How long another change of the same file is waited for.
-PATIENCE = 2.0
-
 #: The folder takes no new file, or the file is a mount of its own: it is written over.
 _WRITE_OVER = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
 
@@ -76,6 +66,8 @@ def change(fields: List[bytes]) -> List[bytes]:
     try:
         try:
             for step in steps:
+                if aside.is_ending():
+                    raise WorkspaceError("the session has ended; nothing was changed")
                 step.prepare(len(steps) > 1)
             for step in sorted(steps, key=lambda step: step.kind == b"remove"):
                 step.commit()
@@ -90,7 +82,7 @@ def change(fields: List[bytes]) -> List[bytes]:
         for step in steps:
             step.clear()
     for folder in sorted({step.folder() for step in steps}):
-        sweep(folder)
+        aside.sweep(folder)
     return [b"done"]
 
 
@@ -169,7 +161,7 @@ class _Step:
         """Sees that the file is as it was found, and keeps others that change it this way out."""
         fd = os.open(self._target, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         self._open.append(fd)
-        _lock(fd)
+        aside.lock(fd)
         status, there = os.fstat(fd), os.stat(self._target)
         if not is_regular(status) or (status.st_dev, status.st_ino) != (there.st_dev, there.st_ino):
             raise self._conflict()
@@ -181,7 +173,7 @@ class _Step:
     def _write_aside(self, like: Optional[os.stat_result]) -> None:
         # Another's content is seen by nobody before it has the other's mode bits.
         try:
-            path, fd = _create_aside(self.folder(), 0o666 if like is None else 0o600)
+            path, fd = aside.create(self.folder(), 0o666 if like is None else 0o600)
         except OSError as error:
             if self.kind == b"edit" and error.errno in _WRITE_OVER:
                 return  # it will be written over
@@ -194,14 +186,15 @@ class _Step:
 
     def _keep(self) -> None:
         """Keeps what the file was, for the case that another of several changes fails."""
-        old = _name_in(self.folder())
+        old = aside.name_in(self.folder())
         try:
             os.link(self._target, old, follow_symlinks=False)
             self._old = old
         except (OSError, NotImplementedError):
+            aside.remove(old)
             # A file system without links, or a folder that takes no new file.
             try:
-                self._old, fd = _create_aside(self.folder(), 0o600)
+                self._old, fd = aside.create(self.folder(), 0o600)
             except OSError as error:
                 if self.kind == b"edit" and self._new is None and error.errno in _WRITE_OVER:
                     return
@@ -257,7 +250,7 @@ class _Step:
     def undo(self) -> str:
         """Puts back what was; a sentence where it could not be."""
         said = ""
-        _unlink(self._new)  # it may lie in a folder that was made for another
+        aside.remove(self._new)  # it may lie in a folder that was made for another
         try:
             if not self._done:
                 pass
@@ -280,8 +273,8 @@ class _Step:
 
     def clear(self) -> None:
         """Removes what is beside, and lets others at the file."""
-        _unlink(self._new)
-        _unlink(self._old)
+        aside.remove(self._new)
+        aside.remove(self._old)
         while self._open:
             os.close(self._open.pop())
 
@@ -354,68 +347,3 @@ def _rename_to_new(source: bytes, target: bytes) -> None:
         if error.errno == errno.EEXIST or os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
         os.rename(source, target)  # a file system without links
-
-
-def _name_in(folder: bytes) -> bytes:
-    return os.path.join(folder, PREFIX + os.urandom(16).hex().encode())
-
-
-def _create_aside(folder: bytes, mode: int) -> Tuple[bytes, int]:
-    """An empty file beside, open and locked while it is needed."""
-    path = _name_in(folder)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        pass
-    return path, fd
-
-
-def _lock(fd: int) -> None:
-    """Waits for whoever changes this file just now."""
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except OSError as error:
-            # Without locks, that it is the same file and content has to do.
-            if error.errno != errno.EWOULDBLOCK or time.monotonic() > end:
-                return
-        time.sleep(0.002)
-
-
-def _unlink(path: Optional[bytes]) -> None:
-    if path is not None:
-        try:
-            os.unlink(path)
-        except OSError:
-            pass  # renamed, it is no longer there
-
-
-def sweep(folder: bytes) -> None:
-    """Removes what killed processes left beside the files of a folder."""
-    try:
-        with os.scandir(folder) as entries:
-            left = [entry.path for _, entry in zip(range(SEEN_NAMES), entries) if entry.name.startswith(PREFIX)]
-    except OSError:
-        return
-    for path in left:
-        if _is_left(path):
-            _unlink(path)
-
-
-def _is_left(path: bytes) -> bool:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        if time.time() - os.fstat(fd).st_mtime <= LEFT_AFTER:
-            return False
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(fd)

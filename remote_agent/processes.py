@@ -237,7 +237,8 @@ def nothing_below() -> bool:
 def kill_below(
     root: int, ended: Callable[[int, int], None] = lambda pid, status: None, spared: Sequence[int] = ()
 ) -> bool:
-    """Kills everything below ``root`` (this process or one above nothing of ours); True when nothing is left.
+    """Kills everything below ``root`` (this process or one above nothing of ours), but for some processes and what is
+    below those; True when nothing else is left.
 
     Stopped first and killed after, so that a fork bomb stands still while it is taken down. ``ended``
     is told of every child of this process that is collected meanwhile.
@@ -247,7 +248,7 @@ def kill_below(
     deadline = time.monotonic() + WALK_LIMIT
     pause = 0.001
     while True:
-        pids = [pid for pid in descendants(root) if pid not in spared]
+        pids = descendants(root, spared)
         signal_all(pids, signal.SIGSTOP)
         signal_all(pids, signal.SIGKILL)
         # After the signals: a number that is collected may already be another process's.

@@ -47,7 +47,7 @@ class Supervisor:
         self._start: List[bytes] = []
         self._kernel: Optional[Union[Kernel, OneShot]] = None
         self._jobs: Dict[bytes, Job] = {}
-        self._verbs = Verbs(self._loop)
+        self._verbs = Verbs(self._loop, folders[0] if folders else b"")
         self._last_cell = 0
         self._closing = False
 
@@ -122,6 +122,9 @@ class Supervisor:
         os._exit(0)
 
     def _clear(self, why: bytes) -> None:
+        # What changes files brings it to an end, or takes it back; all else is gone by then.
+        processes.kill_below(os.getpid(), spared=self._verbs.close())
+        self._verbs.settle()
         processes.kill_below(os.getpid())
         self._conduit.end(why)
         # A cell may have stopped the guard: it has to see our end to come to its own.

@@ -5,16 +5,21 @@ V number, verb, folder, home, arguments …  is answered by  v number, `ok` or `
 
 from __future__ import annotations
 
+import select
+import time
+
 import processes
 import wire
 
 TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
+    import signal
     import socket
     from typing import Callable, List, Optional, Set
 
     from event_loop import Loop
 else:
+    import _signal as signal
     import _socket as socket
 
 #: Bytes of a result above which it has to find room on its way; what is smaller always does.
@@ -26,8 +31,9 @@ KILLED = b"the process that reads and writes files was killed; whether this was 
 class Verbs:
     """The verbs under way, and the worker that does them."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, session: bytes) -> None:
         self._loop = loop
+        self._session = session
         self._under_way: Set[bytes] = set()
         self._worker: Optional[_Worker] = None
         self._ending: List[_Worker] = []
@@ -46,7 +52,7 @@ class Verbs:
         """Begins one: number, verb, folder, home, arguments."""
         try:
             if self._worker is None:
-                self._worker = _Worker(self._loop, self._answered, self._lost, self._gone)
+                self._worker = _Worker(self._loop, self._session, self._answered, self._lost, self._gone)
         except OSError as error:  # out of descriptors or processes
             why = b"no process for file operations could be started: %s; try it again" % _text(error)
             self._loop.send(b"v", fields[0], b"error", why)
@@ -59,6 +65,16 @@ class Verbs:
         if number in self._under_way and self._worker is not None:
             self._worker.stop(number)
         self._answered([number, b"error", b"the file operation was stopped"])
+
+    def close(self) -> List[int]:
+        """The session ends: no verb begins any more. Those that have begun to change files are to be waited for: the
+        processes to spare."""
+        return [self._worker.close()] if self._worker is not None else []
+
+    def settle(self) -> None:
+        """Waits for them, though not for long."""
+        if self._worker is not None:
+            self._worker.settle()
 
     def _answered(self, fields: List[bytes]) -> None:
         if fields[0] in self._under_way:
@@ -87,6 +103,7 @@ class _Worker:
     def __init__(
         self,
         loop: Loop,
+        session: bytes,
         answered: Callable[[List[bytes]], None],
         lost: Callable[[_Worker], None],
         gone: Callable[[_Worker], None],
@@ -100,7 +117,7 @@ class _Worker:
         self._main = 0
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self.tree = processes.spawn_own(_work, theirs.fileno())
+            self.tree = processes.spawn_own(lambda channel: _work(channel, session), theirs.fileno())
         except OSError:
             self._channel.close()
             raise
@@ -119,6 +136,24 @@ class _Worker:
         """A verb's answer is not wanted any more."""
         self._outbox += wire.pack(b"S", number)
         self._flush()
+
+    def close(self) -> int:
+        """Tells it that the session ends. The process above it."""
+        try:
+            self._channel.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it has ended
+        return self.tree.pid
+
+    def settle(self) -> None:
+        """Waits for its end, a while."""
+        # A cell may have stopped the one above it.
+        processes.signal_all([self.tree.pid], signal.SIGCONT)
+        poll = select.poll()
+        poll.register(self.tree.control, select.POLLIN)
+        end = time.monotonic() + processes.GRACE
+        while self.tree.receive()[0] in ("main", "none") and time.monotonic() < end:
+            poll.poll(max(0, int((end - time.monotonic()) * 1000)) + 1)
 
     def _flush(self) -> None:
         try:
@@ -172,8 +207,8 @@ def _text(error: OSError) -> bytes:
     return str(error).encode("utf-8", "backslashreplace")
 
 
-def _work(channel: int) -> None:
+def _work(channel: int, session: bytes) -> None:
     """What the worker process runs."""
     import worker  # compiled here, and only now
 
-    worker.serve(channel)
+    worker.serve(channel, session)

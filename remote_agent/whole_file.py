@@ -9,6 +9,7 @@ import errno
 import os
 import stat
 
+import aside
 from workspace import MAX_LINKS, WorkspaceError, canonical, failed, file_name, is_folder, is_regular, parent, text
 
 TYPE_CHECKING = False  # see `processes`
@@ -141,22 +142,19 @@ def check_right(target: bytes) -> None:
 
 def _replace(target: bytes, content: bytes, mode: Optional[int]) -> None:
     """Writes aside in the same folder, then renames over the target."""
-    aside = os.path.join(parent(target) or b"/", b".talaria-" + os.urandom(8).hex().encode())
     # A new file gets what the umask leaves; an existing one may be private, so nobody else may look
     # into the copy before it has the same bits.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(aside, flags, 0o666 if mode is None else 0o600)
+    beside, fd = aside.create(parent(target) or b"/", 0o666 if mode is None else 0o600)
     try:
         try:
             write_all(fd, content)
             if mode is not None:
                 os.fchmod(fd, mode)
+            os.rename(beside, target)
         finally:
             os.close(fd)
-        os.rename(aside, target)
-    except BaseException:
-        os.unlink(aside)
-        raise
+    finally:
+        aside.remove(beside)
 
 
 def overwrite(target: bytes, content: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import sys
+import time
 
 import wire
 
@@ -16,6 +17,8 @@ else:
 
 #: Threads that are kept for the next verbs.
 MAX_IDLE = 16
+#: Verbs that change files: what they have begun they bring to an end, should the session end meanwhile.
+CHANGES = (b"write", b"change")
 
 
 class Server:
@@ -27,6 +30,7 @@ class Server:
         self._sending = _thread.allocate_lock()
         self._counting = _thread.allocate_lock()
         self._idle = 0
+        self._changing = 0
         self._reader = wire.Reader()
         self._received: List[wire.Message] = []
 
@@ -43,9 +47,12 @@ class Server:
                         _thread.start_new_thread(self.serve, (False,))
                     except RuntimeError:
                         pass  # out of threads: verbs wait until this one is done
-                if message is not None and message[0] == b"V" and message[1][1] == b"search":
-                    # Before any other thread can hear that it is to be stopped.
-                    __import__("search").begin(message[1][0])
+                # Before any other thread can hear that it is to be stopped, or that the channel has ended.
+                if message is not None and message[0] == b"V":
+                    if message[1][1] == b"search":
+                        __import__("search").begin(message[1][0])
+                    elif message[1][1] in CHANGES:
+                        self._count_changing(1)
             if message is None:
                 return
             if message[0] == b"S":
@@ -54,8 +61,23 @@ class Server:
                 continue
             number, verb, folder, home, *arguments = message[1]
             answer = wire.pack(b"v", number, *self._perform(verb, folder, home, arguments))
-            with self._sending:
-                self._channel.sendall(answer)
+            if verb in CHANGES:
+                self._count_changing(-1)
+            try:
+                with self._sending:
+                    self._channel.sendall(answer)
+            except OSError:
+                return  # the session has ended
+
+    def settle(self) -> None:
+        """The channel has ended: waits for the changes that have begun."""
+        sys.modules["aside"].end()
+        while self._changing:
+            time.sleep(0.002)
+
+    def _count_changing(self, change: int) -> None:
+        with self._counting:
+            self._changing += change
 
     def _count(self, change: int, forced: bool) -> bool:
         with self._counting:
@@ -87,6 +109,11 @@ class Server:
         return [b"error", sentence.encode("utf-8", "backslashreplace")]
 
 
-def serve(fd: int) -> None:
+def serve(fd: int, session: bytes) -> None:
     """Runs the worker on its channel until that ends."""
-    Server(socket.socket(fileno=fd)).serve(True)
+    import aside
+
+    aside.note_in(session)
+    server = Server(socket.socket(fileno=fd))
+    server.serve(True)
+    server.settle()

@@ -67,6 +67,7 @@ const MODULES: &[Module] = modules![
     "workspace",
     "text_file",
     "page",
+    "aside",
     "whole_file",
     "changes",
     "search_globs",

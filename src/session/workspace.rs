@@ -96,8 +96,8 @@ impl SessionWorkspace {
     }
 }
 
-fn local_files(shell: &Shell) -> LocalFiles {
-    LocalFiles::new(shell.working_directory(), shell.place().home.clone())
+fn local_files(shell: &Shell, agent: &Agent) -> LocalFiles {
+    LocalFiles::new(shell.working_directory(), shell.place().home.clone()).of_session(Path::new(agent.link().folder()))
 }
 
 async fn run_plan(
@@ -121,7 +121,7 @@ impl Workspace for SessionWorkspace {
     async fn read_page(&self, request: ReadRequest) -> Result<Page, WorkspaceError> {
         let (shell, agent) = self.both()?;
         if shell.place().is_here() {
-            local_files(&shell).read_page(request).await
+            local_files(&shell, &agent).read_page(request).await
         } else {
             super::remote_files::read_page(&agent, &shell, request).await
         }
@@ -131,7 +131,10 @@ impl Workspace for SessionWorkspace {
         let (shell, agent) = self.both()?;
         let protected = self.protected(&agent);
         if shell.place().is_here() {
-            local_files(&shell).protecting(protected).write(path, content).await
+            local_files(&shell, &agent)
+                .protecting(protected)
+                .write(path, content)
+                .await
         } else {
             super::remote_files::write(&agent, &shell, path, content, &protected).await
         }
@@ -140,7 +143,7 @@ impl Workspace for SessionWorkspace {
     async fn search(&self, request: SearchRequest) -> Result<Found, WorkspaceError> {
         let (shell, agent) = self.both()?;
         if shell.place().is_here() {
-            local_files(&shell).search(request).await
+            local_files(&shell, &agent).search(request).await
         } else {
             super::remote_search::search(&agent, &shell, request).await
         }
@@ -149,7 +152,7 @@ impl Workspace for SessionWorkspace {
     async fn fetch(&self, paths: Vec<String>) -> Result<Vec<Fetched>, WorkspaceError> {
         let (shell, agent) = self.both()?;
         let found = if shell.place().is_here() {
-            local_files(&shell).fetch(&paths).await?
+            local_files(&shell, &agent).fetch(&paths).await?
         } else {
             super::remote_changes::fetch(&agent, &shell, paths).await?
         };
@@ -168,7 +171,7 @@ impl Workspace for SessionWorkspace {
     async fn change(&self, changes: Vec<FileChange>) -> Result<(), ChangeError> {
         let (shell, agent) = self.both()?;
         if shell.place().is_here() {
-            local_files(&shell).change(changes).await
+            local_files(&shell, &agent).change(changes).await
         } else {
             super::remote_changes::change(&agent, &shell, changes).await
         }

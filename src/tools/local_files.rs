@@ -36,6 +36,7 @@ pub struct LocalFiles {
     workdir: PathBuf,
     home: Option<PathBuf>,
     protected: Protected,
+    session: Option<PathBuf>,
 }
 
 /// Places whose meaning depends on who asks: here it would be the broker, not the script.
@@ -89,7 +90,22 @@ impl LocalFiles {
             workdir: workdir.into(),
             home: home.into(),
             protected: Protected::default(),
+            session: None,
         }
+    }
+
+    /// The same, but what lies beside files while they are written is noted in the session's folder, whose guard
+    /// removes it should this process be killed.
+    #[must_use]
+    pub fn of_session(self, folder: &Path) -> Self {
+        Self {
+            session: Some(folder.to_owned()),
+            ..self
+        }
+    }
+
+    fn notes(&self) -> aside::Notes {
+        aside::Notes::of(self.session.as_deref())
     }
 
     /// The same, but [`LocalFiles::write`] refuses some files.
@@ -145,8 +161,8 @@ impl LocalFiles {
     pub async fn write(&self, path: &str, content: &str) -> Result<Written, WorkspaceError> {
         let target = self.resolve(path)?;
         let content = content.to_owned();
-        let protected = self.protected.clone();
-        blocking(move || write::write(&target, content.as_bytes(), &protected)).await
+        let files = self.clone();
+        blocking(move || write::write(&target, content.as_bytes(), &files.protected, &files.notes())).await
     }
 
     /// Searches files, or for them. Dropped, it ends soon.
@@ -174,7 +190,8 @@ impl LocalFiles {
     /// # Errors
     /// When a file is no longer as it was found, or a sentence for the script; all is then as it was.
     pub async fn change(&self, changes: Vec<FileChange>) -> Result<(), ChangeError> {
-        blocking(move || change::change(&changes)).await
+        let files = self.clone();
+        blocking(move || change::change(&changes, &files.notes())).await
     }
 }
 

@@ -80,16 +80,31 @@ fn until(what: &str, is_true: impl Fn() -> bool) {
     }
 }
 
+/// What is in the folder that is worked in.
+fn names(work: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(work).unwrap().flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Two files to patch, in a folder of their own beside one for sessions.
+fn two_files() -> tempfile::TempDir {
+    let folder = tempfile::Builder::new().prefix("kills-").tempdir().unwrap();
+    let work = folder.path().join("work");
+    std::fs::create_dir(&work).unwrap();
+    std::fs::create_dir(folder.path().join("tmp")).unwrap();
+    for name in ["a", "b"] {
+        std::fs::write(work.join(name), content(0)).unwrap();
+    }
+    folder
+}
+
 /// Kills what patches, `KILLS` times, each time a little later.
 fn kill_again_and_again(target: &str, kills_all: bool) {
-    let folder = tempfile::Builder::new().prefix("kills-").tempdir().unwrap();
-    let (work, tmp) = (folder.path().join("work"), folder.path().join("tmp"));
-    std::fs::create_dir(&work).unwrap();
-    std::fs::create_dir(&tmp).unwrap();
+    let folder = two_files();
+    let work = folder.path().join("work");
     let (a, b) = (work.join("a"), work.join("b"));
-    for path in [&a, &b] {
-        std::fs::write(path, content(0)).unwrap();
-    }
     for round in 0..KILLS {
         let before = number_of(&a);
         let mut broker = talaria(target, folder.path(), SCRIPT);
@@ -107,6 +122,9 @@ fn kill_again_and_again(target: &str, kills_all: bool) {
         let _ = broker.kill();
         broker.wait().unwrap();
         until("processes are left", || processes(folder.path()).is_empty());
+        if !kills_all {
+            until("files are left beside", || names(&work) == ["a", "b"]);
+        }
         let (one, other) = (number_of(&a), number_of(&b));
         assert!(one.abs_diff(other) <= 1, "{one} {other}");
         // Not all or none, where a kill comes between: what follows starts from one state.
@@ -119,13 +137,29 @@ fn kill_again_and_again(target: &str, kills_all: bool) {
     }
     let last = "from hermes_tools import patch\nprint(patch('b', 'tail', 'tail '))";
     assert!(talaria(target, folder.path(), last).wait().unwrap().success());
-    let mut names: Vec<_> = std::fs::read_dir(&work)
-        .unwrap()
-        .flatten()
-        .map(|entry| entry.file_name())
-        .collect();
-    names.sort();
-    assert_eq!(names, ["a", "b"]);
+    assert_eq!(names(&work), ["a", "b"]);
+}
+
+/// Ends the session, `KILLS` times, while a patch is being made.
+fn end_again_and_again(target: &str) {
+    let folder = two_files();
+    let work = folder.path().join("work");
+    for _ in 0..KILLS {
+        let mut broker = talaria(target, folder.path(), SCRIPT);
+        until("nothing was patched", || names(&work).len() > 2);
+        let pid = rustix::process::Pid::from_child(&broker);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        broker.wait().unwrap();
+        until("processes are left", || processes(folder.path()).is_empty());
+        assert_eq!(names(&work), ["a", "b"]);
+        assert_eq!(number_of(&work.join("a")), number_of(&work.join("b")), "all or none");
+    }
+}
+
+#[test]
+fn a_session_that_ends_while_it_patches_leaves_nothing_half_done() {
+    end_again_and_again("exec:");
+    end_again_and_again("local");
 }
 
 #[test]

@@ -101,7 +101,7 @@ def test_where_no_file_can_be_put_beside(changes, tmp_path, monkeypatch):
 
     paths = files(tmp_path, 2)
     both = edit(changes, paths[0], b"new") + edit(changes, paths[1], b"new")
-    monkeypatch.setattr(changes, "_create_aside", refuse)
+    monkeypatch.setattr(changes.aside, "create", refuse)
     monkeypatch.setattr(changes.os, "link", refuse)
     assert changes.change(both) == [b"done"]
     assert [path.read_text() for path in paths] == ["new", "new"]
@@ -112,7 +112,7 @@ def test_where_no_file_can_be_put_beside(changes, tmp_path, monkeypatch):
 
 def test_what_was_left_is_removed_and_what_is_held_is_not(changes, tmp_path):
     (path,) = files(tmp_path, 1)
-    held, fd = changes._create_aside(os.fsencode(tmp_path), 0o600)
+    held, fd = changes.aside.create(os.fsencode(tmp_path), 0o600)
     for name in (".talaria-patch-left", ".talaria-patch-young", "other"):
         (tmp_path / name).write_text("")
     old = time.time() - 600

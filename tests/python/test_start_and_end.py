@@ -25,7 +25,7 @@ def test_nothing_slow_is_imported_before_a_kernel_starts():
     assert not {"typing", "enum", "signal", "socket", "shutil", "re", "contextlib", "ctypes"} & set(loaded)
 
 
-def test_only_the_folders_of_the_session_are_removed(tmp_path):
+def test_only_the_folders_of_the_session_and_what_is_noted_there_are_removed(tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "kept").write_text("x")
@@ -35,6 +35,11 @@ def test_only_the_folders_of_the_session_are_removed(tmp_path):
     (folder / "link-to-folder").symlink_to(outside)
     (folder / "link-to-nothing").symlink_to(tmp_path / "nothing")
     os.mkfifo(folder / "a" / "fifo")
+    # What a killed process has left beside a file, and what a script would like to have removed.
+    (outside / ".talaria-patch-1").write_text("x")
+    (folder / "asides").mkdir()
+    for name, noted in ((".talaria-patch-1", ".talaria-patch-1"), (".talaria-patch-2", "kept"), ("kept", "kept")):
+        (folder / "asides" / name).symlink_to(outside / noted)
     linked = tmp_path / "linked"
     linked.symlink_to(outside)
     body = "import os, folders; folders.remove([os.fsencode(path) for path in sys.argv[2:]])"

@@ -61,7 +61,7 @@ processes.become_subreaper()
 loop = Loop(None)
 wake = processes.wake_on_child()
 loop.watch(wake, lambda: processes.drain(wake))
-v = verbs.Verbs(loop)
+v = verbs.Verbs(loop, b"")
 """
 
 

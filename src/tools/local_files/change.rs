@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use rustix::fs::{Access, AtFlags, CWD, RenameFlags, accessat, renameat_with};
 
-use super::aside::{Aside, lock, sweep};
+use super::aside::{Aside, Notes, lock, sweep};
 use super::write::{behind_links, make_folders, overwrite};
 use super::{ChangeError, FileChange, failed, is_folder, not_of_the_broker};
 use crate::tools::{FetchedFile, Splice, WorkspaceError};
@@ -22,14 +22,14 @@ use crate::tools::{FetchedFile, Splice, WorkspaceError};
 /// Bytes that are compared at a time.
 const CHUNK: usize = 256 * 1024;
 
-pub(super) fn change(changes: &[FileChange]) -> Result<(), ChangeError> {
+pub(super) fn change(changes: &[FileChange], notes: &Notes) -> Result<(), ChangeError> {
     let mut ordered: Vec<&FileChange> = changes.iter().collect();
     // Whoever changes the same files waits for us at the first, instead of each for the other.
     ordered.sort_by_key(|change| place(change));
     let mut steps: Vec<Step<'_>> = Vec::with_capacity(ordered.len());
     let mut result = Ok(());
     for change in ordered {
-        steps.push(Step::new(change));
+        steps.push(Step::new(change, notes));
         if let Some(step) = steps.last_mut() {
             result = step.prepare(changes.len() > 1);
         }
@@ -71,6 +71,7 @@ fn path(place: &Bytes) -> &Path {
 /// One change under way.
 struct Step<'c> {
     change: &'c FileChange,
+    notes: &'c Notes,
     /// The file itself, behind links; of one that is to be removed, the name.
     target: PathBuf,
     /// Open for its lock.
@@ -94,9 +95,10 @@ enum Way {
 }
 
 impl<'c> Step<'c> {
-    fn new(change: &'c FileChange) -> Self {
+    fn new(change: &'c FileChange, notes: &'c Notes) -> Self {
         Self {
             change,
+            notes,
             target: path(place(change)).to_owned(),
             opened: None,
             seen: None,
@@ -197,7 +199,7 @@ impl<'c> Step<'c> {
         if !one_of_several {
             return Ok(());
         }
-        self.old = Some(match Aside::link(&self.target) {
+        self.old = Some(match Aside::link(&self.target, self.notes) {
             Ok(link) => link,
             // A file system without links, or a folder that takes no new file.
             Err(_) => match self.copy_aside(found) {
@@ -215,7 +217,7 @@ impl<'c> Step<'c> {
     }
 
     fn copy_aside(&self, found: &FetchedFile) -> io::Result<Aside> {
-        let (aside, mut file) = Aside::create(self.folder(), 0o600)?;
+        let (aside, mut file) = Aside::create(self.folder(), 0o600, self.notes)?;
         file.write_all(&found.content)?;
         if let Some(seen) = &self.seen {
             make_like(&file, seen)?;
@@ -226,7 +228,7 @@ impl<'c> Step<'c> {
     fn write_aside(&mut self, pieces: &[&[u8]], like: Option<&Metadata>) -> io::Result<()> {
         // Another's content is seen by nobody before it has the other's mode bits.
         let mode = if like.is_some() { 0o600 } else { 0o666 };
-        let (aside, file) = Aside::create(self.folder(), mode)?;
+        let (aside, file) = Aside::create(self.folder(), mode, self.notes)?;
         // Large pieces go past the buffer, many small ones through it.
         let mut writer = BufWriter::with_capacity(CHUNK, &file);
         for piece in pieces {

@@ -3,18 +3,24 @@
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, FallocateFlags, accessat, fallocate};
 
+use super::aside::{Aside, Notes};
 use super::fetch::{plain, real};
 use super::{Protected, WorkspaceError, Written, failed, is_folder};
 
 /// As many symlinks as Linux follows.
 const MOST_LINKS: usize = 40;
 
-pub(super) fn write(path: &Path, content: &[u8], protected: &Protected) -> Result<Written, WorkspaceError> {
+pub(super) fn write(
+    path: &Path,
+    content: &[u8],
+    protected: &Protected,
+    notes: &Notes,
+) -> Result<Written, WorkspaceError> {
     let fail = |error: io::Error| match error.kind() {
         // The file need not exist; so this is a folder of /proc or one that has just gone.
         io::ErrorKind::NotFound => WorkspaceError(format!("cannot write {}: its folder is gone", path.display())),
@@ -40,10 +46,10 @@ pub(super) fn write(path: &Path, content: &[u8], protected: &Protected) -> Resul
     };
     let mut made = Vec::new();
     let done = make_folders(parent, &mut made).and_then(|()| match &existing {
-        None => replace(&target, content, None),
+        None => replace(&target, content, None, notes),
         Some(metadata) if metadata.is_file() => {
             accessat(CWD, &target, Access::WRITE_OK, AtFlags::EACCESS)?;
-            replace(&target, content, Some(metadata.permissions())).or_else(|error| {
+            replace(&target, content, Some(metadata.permissions()), notes).or_else(|error| {
                 match error.kind() {
                     // The folder takes no new file, or the file is a mount of its own.
                     io::ErrorKind::PermissionDenied
@@ -110,22 +116,17 @@ pub(super) fn make_folders(folder: &Path, made: &mut Vec<PathBuf>) -> io::Result
 }
 
 /// Writes aside in the same folder, then renames over the target.
-fn replace(target: &Path, content: &[u8], mode: Option<Permissions>) -> io::Result<()> {
+fn replace(target: &Path, content: &[u8], mode: Option<Permissions>, notes: &Notes) -> io::Result<()> {
     let folder = target.parent().unwrap_or(Path::new("/"));
     // A new file gets what the umask leaves; an existing one may be private, so nobody else may
     // look into the copy before it has the same bits.
     let initial = if mode.is_some() { 0o600 } else { 0o666 };
-    let mut file = tempfile::Builder::new()
-        .prefix(".talaria-")
-        .rand_bytes(16)
-        .permissions(Permissions::from_mode(initial))
-        .tempfile_in(folder)?;
+    let (aside, mut file) = Aside::create(folder, initial, notes)?;
     file.write_all(content)?;
     if let Some(mode) = mode {
-        file.as_file().set_permissions(mode)?;
+        file.set_permissions(mode)?;
     }
-    file.persist(target).map_err(|error| error.error)?;
-    Ok(())
+    std::fs::rename(aside.path(), target)
 }
 
 /// Writes in place, having first made sure that the disk has the room.
@@ -162,12 +163,12 @@ fn pour(target: &Path, content: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failing test may panic")]
 mod tests {
-    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     use super::*;
 
     fn write(path: &Path, content: &[u8]) -> Result<Written, WorkspaceError> {
-        super::write(path, content, &Protected::default())
+        super::write(path, content, &Protected::default(), &Notes::default())
     }
 
     fn mode(path: &Path) -> u32 {

@@ -7,6 +7,10 @@ use super::super::names;
 use super::*;
 use crate::tools::Fetched;
 
+fn changed(changes: &[FileChange]) -> Result<(), ChangeError> {
+    change(changes, &Notes::default())
+}
+
 fn found(path: &Path) -> FetchedFile {
     match fetch(path).unwrap() {
         Fetched::File(found) => found,
@@ -66,7 +70,7 @@ fn what_has_changed_meanwhile_is_a_conflict_and_stays() {
             }
             meanwhile(&paths[1]);
             let before = std::fs::read(&paths[1]).ok();
-            let error = change(&changes).unwrap_err();
+            let error = changed(&changes).unwrap_err();
             assert!(
                 matches!(&error, ChangeError::Conflict(text) if text.contains("meanwhile")),
                 "{error:?}"
@@ -79,7 +83,7 @@ fn what_has_changed_meanwhile_is_a_conflict_and_stays() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("f");
     std::fs::write(&path, "there").unwrap();
-    assert!(matches!(change(&[create(&path)]), Err(ChangeError::Conflict(_))));
+    assert!(matches!(changed(&[create(&path)]), Err(ChangeError::Conflict(_))));
     assert_eq!(std::fs::read(&path).unwrap(), b"there");
 }
 
@@ -101,7 +105,7 @@ fn when_one_fails_at_the_end_the_others_are_put_back() {
         create(&twice),
         edit(&paths[2], "new"),
     ];
-    assert!(matches!(change(&changes), Err(ChangeError::Conflict(_))));
+    assert!(matches!(changed(&changes), Err(ChangeError::Conflict(_))));
     let mut left = names(root, 99);
     left.sort();
     assert_eq!(left, ["0", "1", "2"]);
@@ -110,7 +114,8 @@ fn when_one_fails_at_the_end_the_others_are_put_back() {
     }
     assert_eq!(paths[0].metadata().unwrap().mode() & 0o7777, 0o640);
     // What was kept of a removed file is put back too.
-    let mut step = Step::new(&changes[1]);
+    let notes = Notes::default();
+    let mut step = Step::new(&changes[1], &notes);
     step.prepare(true).unwrap();
     step.commit().unwrap();
     assert!(!paths[1].exists());
@@ -124,13 +129,13 @@ fn who_reads_meanwhile_reads_on_in_what_was() {
     let paths = files(folder.path(), 2);
     let mut before = paths.iter().map(|path| File::open(path).unwrap());
     let (mut one, mut other) = (before.next().unwrap(), before.next().unwrap());
-    change(&[edit(&paths[0], "new"), edit(&paths[1], "new")]).unwrap();
+    changed(&[edit(&paths[0], "new"), edit(&paths[1], "new")]).unwrap();
     for (file, old) in [(&mut one, "old 0"), (&mut other, "old 1")] {
         let mut text = String::new();
         file.read_to_string(&mut text).unwrap();
         assert_eq!(text, old);
     }
-    change(&[edit(&paths[0], "newer")]).unwrap();
+    changed(&[edit(&paths[0], "newer")]).unwrap();
     assert_eq!(std::fs::read(&paths[0]).unwrap(), b"newer");
     assert_eq!(names(folder.path(), 9).len(), 2);
 }
@@ -141,7 +146,7 @@ fn two_that_wait_for_each_other_both_end() {
     let paths = files(folder.path(), 1);
     let (one, other) = (edit(&paths[0], "one"), edit(&paths[0], "other"));
     let results: Vec<_> = std::thread::scope(|scope| {
-        let threads = [one, other].map(|edit| scope.spawn(move || change(&[edit])));
+        let threads = [one, other].map(|edit| scope.spawn(move || changed(&[edit])));
         threads.map(|thread| thread.join().unwrap()).into()
     });
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "{results:?}");
@@ -162,7 +167,7 @@ fn a_moved_file_and_a_removed_link() {
     };
     let link = found(&root.join("link"));
     assert!(link.is_link);
-    change(&[moved, FileChange::Remove { found: link }]).unwrap();
+    changed(&[moved, FileChange::Remove { found: link }]).unwrap();
     assert_eq!(root.join("moved").metadata().unwrap().mode() & 0o7777, 0o751);
     assert!(!root.join("link").is_symlink() && paths[0].exists());
 }
