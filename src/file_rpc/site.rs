@@ -127,7 +127,9 @@ impl Site {
     pub(super) fn remember(&self) {
         let (target, incarnation) = (self.target.clone(), self.incarnation.clone());
         tokio::spawn(async move {
-            if let TargetState::Running { incarnation: found } = target.state().await {
+            if let TargetState::Running { incarnation: found } = target.state().await
+                && !found.is_empty()
+            {
                 // It may be known by now.
                 let _ = incarnation.set(found);
             }
@@ -150,6 +152,8 @@ impl Site {
             TargetState::Paused => Err(Lost::Broken(
                 "it is paused; let it go on (docker unpause, for a container)".to_owned(),
             )),
+            // Where nothing is known, the directory itself shows.
+            TargetState::Running { incarnation } if incarnation.is_empty() => Ok(()),
             TargetState::Running { incarnation } => {
                 if *self.incarnation.get_or_init(|| incarnation.clone()) == incarnation {
                     Ok(())
@@ -174,5 +178,70 @@ impl Site {
             Err(BackendError::Gone { reason, advice, .. }) => Err(self.ended(format!("{reason}; {advice}"))),
             Err(error) => Err(Lost::Broken(error.to_string())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::backends::Capabilities;
+
+    /// A target that says this of itself, one after the other.
+    struct Says(Mutex<VecDeque<&'static str>>);
+
+    #[async_trait]
+    impl Target for Says {
+        fn capabilities(&self) -> Capabilities {
+            Capabilities {
+                is_here: false,
+                ends_with_session: false,
+                has_streams: true,
+                window: 0,
+            }
+        }
+
+        async fn spawn(&self, _: Command) -> Result<Process, BackendError> {
+            Err(BackendError::Refused {
+                target: String::new(),
+                reason: String::new(),
+                advice: String::new(),
+            })
+        }
+
+        async fn state(&self) -> TargetState {
+            let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let incarnation = said.pop_front().unwrap_or_default().to_owned();
+            TargetState::Running { incarnation }
+        }
+
+        async fn close(&self) -> Result<(), BackendError> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_target_that_says_nothing_of_its_start_was_not_started_anew() {
+        let said = ["", "one", "", "one", "two"];
+        let site = Site {
+            target: Arc::new(Says(Mutex::new(said.into()))),
+            name: "exec:x".to_owned(),
+            python: OsString::new(),
+            folder: String::new(),
+            owner: String::new(),
+            link: FIRST_LINK,
+            window: 0,
+            reconnect_timeout: Duration::ZERO,
+            lease: Duration::ZERO,
+            incarnation: Arc::default(),
+        };
+        for _ in 0..4 {
+            assert!(site.check().await.is_ok());
+        }
+        let lost = site.check().await;
+        assert!(matches!(&lost, Err(Lost::Ended(error)) if error.to_string().contains("started anew")));
     }
 }

@@ -12,8 +12,8 @@ impl Process {
     fn start(rig: &Rig, code: &str) -> Self {
         let mut command = rig.cli(&["run", "--on", TARGET, "--timeout", "10m", "-c", code]);
         command
-            .env("TALARIA_CODE_EXECUTION_LEASE", "8s")
-            .env("TALARIA_CODE_EXECUTION_RECONNECT_TIMEOUT", "6s")
+            .env("TALARIA_CODE_EXECUTION_LEASE", "4s")
+            .env("TALARIA_CODE_EXECUTION_RECONNECT_TIMEOUT", "3s")
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         Self(command.spawn().unwrap())

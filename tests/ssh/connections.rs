@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use talaria_broker::session::{Cell, SessionOptions};
 
+use crate::proxy::Proxy;
 use crate::rig::Rig;
 use crate::sessions::{BUSY, nothing_was_lost, noting, signal};
 
@@ -48,4 +49,71 @@ fn the_master_connection_is_killed() {
         let masters = rig.masters();
         masters.iter().filter(|seen| signal(seen.pid, "KILL")).count() > 0
     });
+}
+
+#[test]
+fn the_connection_is_reset() {
+    let Some(rig) = Rig::new() else { return };
+    let proxy = Proxy::to(rig.port);
+    let mut options = rig.options_of(rig.through(&proxy));
+    nothing_shows(&rig, &mut options, || proxy.reset());
+}
+
+/// What takes the time is to notice it: nobody says anything.
+#[test]
+#[ignore = "takes half a minute"]
+fn the_master_connection_is_stopped() {
+    let Some(rig) = Rig::new() else { return };
+    let mut options = rig.options();
+    let notes = noting(&mut options);
+    let session = rig.open(options);
+    session.ok("kept = 'kept'");
+    let running = session.start(Cell::new(BUSY));
+    std::thread::sleep(Duration::from_millis(500));
+    for seen in rig.masters() {
+        assert!(signal(seen.pid, "STOP"));
+    }
+    nothing_was_lost(running.wait(), &notes);
+    assert_eq!(session.ok("print(kept)"), "kept\n");
+    rig.close();
+}
+
+/// As after a night in another network: nobody says that the connection is dead, and to notice it takes some time.
+#[test]
+fn the_connection_is_dead_and_says_nothing() {
+    let Some(rig) = Rig::new() else { return };
+    let proxy = Proxy::to(rig.port);
+    let mut options = rig.options_of(rig.through(&proxy));
+    options.reconnect_timeout = Duration::from_secs(30);
+    let notes = noting(&mut options);
+    let session = rig.open(options);
+    session.ok("kept = 'kept'");
+    let running = session.start(Cell::new(BUSY));
+    std::thread::sleep(Duration::from_millis(500));
+    proxy.forget();
+    nothing_was_lost(running.wait(), &notes);
+    assert_eq!(session.ok("print(kept)"), "kept\n");
+    rig.close();
+}
+
+/// The network is silent for less than it takes to notice, and for longer.
+#[test]
+#[ignore = "takes half a minute"]
+fn the_network_is_silent_for_a_while() {
+    let Some(rig) = Rig::new() else { return };
+    let proxy = Proxy::to(rig.port);
+    let mut options = rig.options_of(rig.through(&proxy));
+    let notes = noting(&mut options);
+    let session = rig.open(options);
+    session.ok("kept = 'kept'");
+    let running = session.start(Cell::new(BUSY));
+    for seconds in [2, 17] {
+        std::thread::sleep(Duration::from_millis(500));
+        proxy.fall_silent();
+        std::thread::sleep(Duration::from_secs(seconds));
+        proxy.go_on();
+    }
+    nothing_was_lost(running.wait(), &notes);
+    assert_eq!(session.ok("print(kept)"), "kept\n");
+    rig.close();
 }

@@ -8,7 +8,9 @@
 
 mod brokers;
 mod connections;
+mod crowds;
 mod masters;
+mod proxy;
 mod rig;
 #[path = "../common/sessions.rs"]
 mod sessions;

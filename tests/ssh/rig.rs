@@ -15,6 +15,7 @@ use talaria_broker::environment::Environment;
 use talaria_broker::session::SessionOptions;
 use tempfile::TempDir;
 
+use crate::proxy::Proxy;
 use crate::sessions::{LIMIT, Live, broker, close, limited, signal};
 
 /// The target as a user writes it.
@@ -209,6 +210,13 @@ impl Rig {
         let mut options = SshOptions::new(TARGET, NAME);
         options.extra = self.client_options();
         options.environment = self.client_environment().into_iter().collect();
+        options
+    }
+
+    /// The same by another way.
+    pub(crate) fn through(&self, proxy: &Proxy) -> SshOptions {
+        let mut options = self.ssh_options();
+        options.extra.insert(0, format!("Port={}", proxy.port));
         options
     }
 

@@ -223,6 +223,14 @@ impl Attempt<'_> {
         )
     }
 
+    /// The host lets no command begin over a connection.
+    pub(super) fn full(&self) -> BackendError {
+        self.refused(
+            "the connection carries as many commands as the host lets it (MaxSessions)",
+            "raise MaxSessions in its sshd_config; a connection of your own (ssh_control_path) must have room for two",
+        )
+    }
+
     /// ssh itself could not be started.
     pub(super) fn no_ssh(&self, error: &std::io::Error) -> BackendError {
         self.refused(
@@ -254,6 +262,24 @@ impl Attempt<'_> {
         words.extend(self.options.login());
         words.iter().map(|text| word(text)).collect::<Vec<_>>().join(" ")
     }
+}
+
+/// Whether the host hung up before it said who it is, and nobody says why: as it does while too many log in at once
+/// (`MaxStartups`), and while it starts.
+pub(super) fn may_pass(said: &str) -> bool {
+    let mut words = said
+        .lines()
+        .map(str::trim)
+        .filter(|line| is_word_to_the_user(line))
+        .peekable();
+    let is_that = |line: &str| {
+        line.contains("exchange_identification: ")
+            || line.starts_with("Connection closed by ")
+            || line.starts_with("Connection reset by ")
+            || line.contains("Exceeded MaxStartups")
+            || line.contains("Not allowed at this time")
+    };
+    words.peek().is_some() && words.all(is_that)
 }
 
 /// With `-v`, ssh tells much of what it does.
@@ -309,6 +335,33 @@ fn word(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_host_that_hung_up_without_a_reason_is_asked_again() {
+        for (said, expected) in [
+            (
+                "kex_exchange_identification: read: Connection reset by peer\nConnection reset by 1.2.3.4 port 22",
+                true,
+            ),
+            (
+                "debug1: x\nkex_exchange_identification: Connection closed by remote host\n",
+                true,
+            ),
+            (
+                "kex_exchange_identification: banner line contains invalid characters\nExceeded MaxStartups",
+                true,
+            ),
+            (
+                "bash: nc: command not found\nkex_exchange_identification: Connection closed by remote host",
+                false,
+            ),
+            ("ssh: connect to host box port 22: Connection refused", false),
+            ("bob@box: Permission denied (publickey).", false),
+            ("debug1: x", false),
+        ] {
+            assert_eq!(may_pass(said), expected, "{said}");
+        }
+    }
 
     #[test]
     fn each_failure_says_what_to_do() {

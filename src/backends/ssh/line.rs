@@ -12,12 +12,16 @@ use crate::backends::Command;
 const MORE_PLACES: &str = "$HOME/.local/bin:$HOME/.pyenv/shims:$HOME/miniconda3/bin:$HOME/anaconda3/bin:\
     $HOME/miniforge3/bin:/usr/local/bin:/opt/homebrew/bin:/opt/conda/bin";
 
-/// What a command says on standard error before it begins: this, and the number of its process.
-pub(super) const PROCESS: &str = "talaria-process ";
+/// What a command says on standard error before it begins: this, the number of its process, and when that began, where
+/// there is a `/proc`.
+const PROCESS: &str = "talaria-process ";
+/// Has `/bin/sh` find out when a process began, which is `${20}` then.
+const WHEN: &str = "read -r s </proc/{}/stat && s=${s##*) } && set -- $s";
 
 /// The line that starts a command; as another user where `become` names one.
 pub(super) fn line(command: &Command, r#become: Option<&str>) -> String {
-    let mut program = format!("echo \"{PROCESS}$$\" >&2\n");
+    let when = WHEN.replace("{}", "$$");
+    let mut program = format!("{{ {when}; }} 2>/dev/null; echo \"{PROCESS}$$ ${{20}}\" >&2\n");
     if let Some(folder) = &command.folder {
         program.push_str(&format!("cd -- {} || exit 126\n", word(folder.as_os_str())));
     }
@@ -62,10 +66,25 @@ pub(super) fn boot_id(printed: &str) -> String {
     found.unwrap_or_default().trim().to_owned()
 }
 
-/// The line that kills a process of that number with all of its group; as whoever it runs as.
-pub(super) fn kill(number: u32, r#become: Option<&str>) -> String {
+/// The line that kills a process with all of its group; as whoever it runs as.
+pub(super) fn kill(process: &Numbered, r#become: Option<&str>) -> String {
+    format!("exec {} -c '{}'", shell(r#become), kill_group(process.number))
+}
+
+/// The same over another connection, which need not lead to the same host: only if that process began when this one did.
+pub(super) fn kill_elsewhere(process: &Numbered, r#become: Option<&str>) -> Option<String> {
+    let began = process.began?;
+    let when = WHEN.replace("{}", &process.number.to_string());
+    Some(format!(
+        "exec {} -c '{when} && test \"${{20}}\" = {began} && {{ {}; }}'",
+        shell(r#become),
+        kill_group(process.number)
+    ))
+}
+
+fn kill_group(number: u32) -> String {
     // sshd makes each command the leader of a group; one that `sudo` started may be in another's.
-    format!("exec {} -c 'kill -9 -{number} || kill -9 {number}'", shell(r#become))
+    format!("kill -9 -{number} || kill -9 {number}")
 }
 
 /// A POSIX shell, of another account where one is named.
@@ -74,6 +93,25 @@ fn shell(r#become: Option<&str>) -> String {
         None => "/bin/sh".to_owned(),
         // `-H`: its own home; `-n`: nobody is there to type a password.
         Some(user) => format!("sudo -n -H -u {user} -- /bin/sh"),
+    }
+}
+
+/// A process over there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Numbered {
+    number: u32,
+    began: Option<u64>,
+}
+
+impl Numbered {
+    /// Reads what a command said, if that is it. What was said before may have ended without a line end.
+    pub(super) fn read(line: &str) -> Option<Self> {
+        let (_, told) = line.rsplit_once(PROCESS)?;
+        let mut words = told.split_whitespace();
+        Some(Self {
+            number: words.next()?.parse().ok()?,
+            began: words.next().and_then(|began| began.parse().ok()),
+        })
     }
 }
 
@@ -168,6 +206,35 @@ mod tests {
             }
         }
         assert!(seen > 0);
+    }
+
+    #[test]
+    fn a_process_is_killed_over_another_connection_only_if_it_is_the_same() {
+        let mut sleep = std::process::Command::new("sleep").arg("99").spawn().unwrap();
+        let number = sleep.id();
+        let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap();
+        let began: u64 = stat
+            .rsplit(") ")
+            .next()
+            .unwrap()
+            .split(' ')
+            .nth(19)
+            .unwrap()
+            .parse()
+            .unwrap();
+        for shell in SHELLS {
+            let another = Numbered {
+                number,
+                began: Some(began + 1),
+            };
+            output(shell, &kill_elsewhere(&another, None).unwrap());
+            assert!(sleep.try_wait().unwrap().is_none(), "{shell:?}");
+        }
+        let same = Numbered::read(&format!("motd{PROCESS}{number} {began}\n")).unwrap();
+        output(&["sh"], &kill_elsewhere(&same, None).unwrap()).unwrap();
+        assert_eq!(sleep.wait().unwrap().code(), None);
+        let unknown = Numbered::read(&format!("{PROCESS}{number} \n")).unwrap();
+        assert_eq!(kill_elsewhere(&unknown, None), None);
     }
 
     #[test]

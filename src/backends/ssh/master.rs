@@ -12,25 +12,43 @@ use rustix::fs::Access;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tracing::debug;
 
+use super::failure;
+use super::line::{self, Numbered};
 use super::options::SshOptions;
+use super::process::Unbegun;
 use crate::backends::{BackendError, ProcessEnd};
 
 /// ssh with what keeps it from living on when the broker is killed: the end of standard input ends it. The folder of its
 /// socket is made and removed here, so that no kill of the broker leaves it. What the shell itself has to say of a signal
 /// would end it, for nobody may read it any more. It is told more than once: a signal that comes right before ssh
-/// goes to sleep is heeded only when it wakes.
-const HELD: &str = r#"exec 3<&0; d=$1; shift; mkdir -m 700 -- "$d" || exit 98; "$@" </dev/null & s=$!; { read -r x <&3; while kill "$s"; do sleep 1; done; } 2>/dev/null & r=$!; exec 2>/dev/null; wait "$s"; e=$?; kill "$r"; rm -rf -- "$d"; exit "$e""#;
+/// goes to sleep is heeded only when it wakes. One that somebody stopped is woken for it.
+const HELD: &str = r#"exec 3<&0; d=$1; shift; mkdir -m 700 -- "$d" || exit 98; "$@" </dev/null & s=$!; { read -r x <&3; while kill "$s"; do kill -CONT "$s"; sleep 1; done; } 2>/dev/null & r=$!; exec 2>/dev/null; wait "$s"; e=$?; kill "$r"; rm -rf -- "$d"; exit "$e""#;
 /// How long a connection of ours may take to end.
 const END_LIMIT: Duration = Duration::from_secs(5);
+/// How long ssh may take to say that it is there: it does nothing for that but look.
+const CHECK_LIMIT: Duration = Duration::from_secs(5);
 /// Lines of what ssh says that are kept.
 const KEPT_LINES: usize = 400;
 /// The longest path of a socket (108 on Linux, 104 elsewhere), less what ssh adds while it makes one.
 const SOCKET_PATH: usize = 80;
 
+/// Milliseconds before it is tried again to log in where too many do; each may be up to twice as long, so that those who were
+/// turned away together do not come back together.
+const CROWD_PAUSES: [u64; 4] = [200, 500, 1000, 2000];
+
+/// Why it was not let in.
+enum Refusal {
+    /// The next time it may be.
+    MayPass(BackendError),
+    Final(BackendError),
+}
+
 /// A connection that is up, or was.
 pub(super) struct Master {
+    options: Arc<SshOptions>,
     session: Arc<Session>,
     own: Mutex<Option<Own>>,
     /// Commands that end others, under way.
@@ -45,27 +63,59 @@ struct Own {
 
 impl Master {
     /// Connects, or joins the user's own master where the options name its socket.
-    pub(super) async fn connect(options: &SshOptions) -> Result<Self, BackendError> {
-        let attempt = options.attempt();
-        if let Some(control) = &options.control {
-            let session = Session::resume_mux(control.clone().into_boxed_path(), None);
-            return match session.check().await {
-                Ok(()) => Ok(Self {
-                    session: Arc::new(session),
-                    own: Mutex::new(None),
-                    kills: Mutex::default(),
-                }),
-                Err(error) => Err(attempt.unreachable(
-                    &format!("no master connection answers at {} ({error})", control.display()),
-                    "start it (ssh -M), or leave ssh_control_path out",
-                )),
-            };
+    pub(super) async fn connect(options: &Arc<SshOptions>) -> Result<Self, BackendError> {
+        match &options.control {
+            Some(control) => Self::join(options, control).await,
+            None => Self::log_in(options).await,
         }
+    }
+
+    fn new(options: &Arc<SshOptions>, control: PathBuf, own: Option<Own>) -> Self {
+        Self {
+            options: options.clone(),
+            session: Arc::new(Session::resume_mux(control.into_boxed_path(), None)),
+            own: Mutex::new(own),
+            kills: Mutex::default(),
+        }
+    }
+
+    async fn join(options: &Arc<SshOptions>, control: &Path) -> Result<Self, BackendError> {
+        let master = Self::new(options, control.to_owned(), None);
+        let why = match tokio::time::timeout(CHECK_LIMIT, master.session.check()).await {
+            Ok(Ok(())) => return Ok(master),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("it said nothing for {} s", CHECK_LIMIT.as_secs()),
+        };
+        Err(options.attempt().unreachable(
+            &format!("no master connection answers at {} ({why})", control.display()),
+            "start it (ssh -M), or leave ssh_control_path out",
+        ))
+    }
+
+    /// Logs in; again after a while where too many do so at once.
+    async fn log_in(options: &Arc<SshOptions>) -> Result<Self, BackendError> {
+        let deadline = Instant::now() + options.connect_timeout;
+        let mut pauses = CROWD_PAUSES.iter().map(|pause| spread(Duration::from_millis(*pause)));
+        loop {
+            let error = match Self::try_to_log_in(options, deadline).await {
+                Ok(master) => return Ok(master),
+                Err(Refusal::Final(error)) => return Err(error),
+                Err(Refusal::MayPass(error)) => error,
+            };
+            match pauses.next() {
+                Some(pause) if Instant::now() + pause < deadline => tokio::time::sleep(pause).await,
+                _ => return Err(error),
+            }
+        }
+    }
+
+    async fn try_to_log_in(options: &Arc<SshOptions>, deadline: Instant) -> Result<Self, Refusal> {
+        let attempt = options.attempt();
         let Some(folder) = folder(&options.environment) else {
-            return Err(attempt.refused(
+            return Err(Refusal::Final(attempt.refused(
                 "no folder for its socket can be made in the temporary folders",
                 "set TMPDIR to one that can be written, with a short path",
-            ));
+            )));
         };
         let control = folder.join("m");
         let mut command = Command::new("sh");
@@ -80,36 +130,50 @@ impl Master {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        let mut process = command.spawn().map_err(|error| attempt.no_ssh(&error))?;
+        let mut process = command
+            .spawn()
+            .map_err(|error| Refusal::Final(attempt.no_ssh(&error)))?;
         let (Some(held), Some(stderr)) = (process.stdin.take(), process.stderr.take()) else {
-            return Err(attempt.refused("its standard streams could not be opened", "try it again"));
+            return Err(Refusal::Final(
+                attempt.refused("its standard streams could not be opened", "try it again"),
+            ));
         };
         let said = Arc::new(Mutex::new(Vec::new()));
         let listening = tokio::spawn(listen(stderr, said.clone()));
-        let connected = tokio::time::timeout(options.connect_timeout, ready(&mut process, &control)).await;
-        match connected {
-            Ok(true) => {}
+        match tokio::time::timeout_at(deadline, ready(&mut process, &control)).await {
+            Ok(true) => Ok(Self::new(options, control, Some(Own { process, _held: held }))),
             Ok(false) => {
                 let _ = listening.await;
-                return Err(attempt.failed(&said.lock().unwrap_or_else(PoisonError::into_inner).join("\n")));
+                let said = said.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
+                let error = attempt.failed(&said);
+                Err(match failure::may_pass(&said) {
+                    true => Refusal::MayPass(error),
+                    false => Refusal::Final(error),
+                })
             }
             Err(_) => {
-                return Err(attempt.late(&said.lock().unwrap_or_else(PoisonError::into_inner).join("\n")));
+                let said = said.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
+                Err(Refusal::Final(attempt.late(&said)))
             }
         }
-        let session = Session::resume_mux(control.into_boxed_path(), None);
-        Ok(Self {
-            session: Arc::new(session),
-            own: Mutex::new(Some(Own { process, _held: held })),
-            kills: Mutex::default(),
-        })
     }
 
-    /// Runs a line over there that kills a command, then lets go of it.
-    pub(super) fn kill(&self, line: String, command: JoinHandle<ProcessEnd>) {
-        let session = self.session();
+    /// Kills a process over there with all of its group, as whoever it runs as, then lets go of the command.
+    pub(super) fn kill(&self, process: Numbered, command: JoinHandle<ProcessEnd>) {
+        let (session, options) = (self.session(), self.options.clone());
         let killing = async move {
-            let _ = Session::to_raw_command(session, line).output().await;
+            let r#become = options.r#become.as_deref();
+            let line = line::kill(&process, r#become);
+            let done = Session::to_raw_command(session, line).output().await;
+            if let Err(error) = done
+                && matches!(Unbegun::of(&error), Unbegun::Full)
+                && options.control.is_none()
+                && let Some(line) = line::kill_elsewhere(&process, r#become)
+                && let Ok(another) = Self::log_in(&options).await
+            {
+                let _ = Session::to_raw_command(another.session(), line).output().await;
+                another.discard();
+            }
             command.abort();
         };
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -136,22 +200,45 @@ impl Master {
         killed && tokio::time::timeout(END_LIMIT, process.wait()).await.is_ok()
     }
 
+    /// Gives up a connection of ours over which nothing comes any more, whatever still runs over it.
+    pub(super) fn discard(&self) {
+        let own = self.own.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let (Some(Own { mut process, _held }), Ok(runtime)) = (own, tokio::runtime::Handle::try_current()) {
+            drop(_held);
+            runtime.spawn(async move { process.wait().await });
+        }
+    }
+
+    /// Whether it is the user's own.
+    pub(super) fn is_the_users(&self) -> bool {
+        self.options.control.is_some()
+    }
+
     pub(super) fn session(&self) -> Arc<Session> {
         self.session.clone()
     }
 
     /// Whether it still carries commands, as far as can be seen from here.
     pub(super) async fn is_up(&self) -> bool {
-        if let Some(own) = &mut *self.own.lock().unwrap_or_else(PoisonError::into_inner)
-            && !matches!(own.process.try_wait(), Ok(None))
-        {
+        let is_there = match &mut *self.own.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(own) => matches!(own.process.try_wait(), Ok(None)),
+            None => self.is_the_users(),
+        };
+        if !is_there {
             return false;
         }
         matches!(
-            tokio::time::timeout(Duration::from_secs(5), self.session.check()).await,
+            tokio::time::timeout(CHECK_LIMIT, self.session.check()).await,
             Ok(Ok(()))
         )
     }
+}
+
+fn spread(pause: Duration) -> Duration {
+    let mut random = [0; 2];
+    // Without random numbers all come at once.
+    let _ = getrandom::fill(&mut random);
+    pause + pause * u32::from(u16::from_ne_bytes(random)) / u32::from(u16::MAX)
 }
 
 fn arguments(options: &SshOptions, control: &Path) -> Vec<OsString> {

@@ -8,8 +8,8 @@ mod master;
 mod options;
 mod process;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,12 +19,18 @@ use tokio::time::timeout;
 
 use self::master::Master;
 pub use self::options::{CONNECT_TIMEOUT, SshOptions};
+use self::process::Unbegun;
 use super::{Backend, BackendError, Capabilities, Command, Phase, Process, Progress, Target, TargetState};
 
 /// Bytes that may wait unread: each command has a window of its own, and holds up nobody else.
 const WINDOW: u32 = 1 << 20;
-/// How long a command over a connection that is up may take to begin.
-const START_LIMIT: Duration = Duration::from_secs(20);
+/// How long the host may take to say that it is there, before a connection counts as dead.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// A host that is there, and says nothing of when it started.
+const UNKNOWN: TargetState = TargetState::Running {
+    incarnation: String::new(),
+};
+const NO_ANSWER: &str = "it does not answer";
 
 /// The backend of SSH targets.
 #[derive(Clone, Debug)]
@@ -50,7 +56,10 @@ impl Backend for SshBackend {
         let master = Master::connect(&self.options).await?;
         Ok(Arc::new(SshTarget {
             options: self.options.clone(),
-            master: Mutex::new(Some(Arc::new(master))),
+            masters: Mutex::new(Masters {
+                current: Some(Arc::new(master)),
+                full: Vec::new(),
+            }),
             has_run: AtomicBool::new(false),
         }))
     }
@@ -58,24 +67,43 @@ impl Backend for SshBackend {
 
 struct SshTarget {
     options: Arc<SshOptions>,
-    /// `None` once it was closed, and while it is down.
-    master: Mutex<Option<Arc<Master>>>,
+    masters: Mutex<Masters>,
     /// Whether a command has begun there.
     has_run: AtomicBool,
+}
+
+/// Connections of a target.
+#[derive(Default)]
+struct Masters {
+    /// What commands go over; `None` once it was closed, and while it is down.
+    current: Option<Arc<Master>>,
+    /// Full ones, which stay for as long as commands run over them.
+    full: Vec<Weak<Master>>,
 }
 
 impl SshTarget {
     /// The connection, made anew where it is down.
     async fn master(&self) -> Result<Arc<Master>, BackendError> {
-        let mut held = self.master.lock().await;
-        if let Some(master) = &*held {
+        let mut masters = self.masters.lock().await;
+        if let Some(master) = &masters.current {
             if master.is_up().await {
                 return Ok(master.clone());
             }
-            *held = None;
+            master.discard();
+            masters.current = None;
         }
         let master = Arc::new(Master::connect(&self.options).await?);
-        *held = Some(master.clone());
+        masters.current = Some(master.clone());
+        Ok(master)
+    }
+
+    /// Another connection, for one that is full.
+    async fn another(&self, full: &Arc<Master>) -> Result<Arc<Master>, BackendError> {
+        let mut masters = self.masters.lock().await;
+        let master = Arc::new(Master::connect(&self.options).await?);
+        masters.full.retain(|one| one.strong_count() > 0);
+        masters.full.push(Arc::downgrade(full));
+        masters.current = Some(master.clone());
         Ok(master)
     }
 }
@@ -92,54 +120,76 @@ impl Target for SshTarget {
     }
 
     async fn spawn(&self, command: Command) -> Result<Process, BackendError> {
-        let master = self.master().await?;
         let r#become = self.options.r#become.as_deref();
-        let starting = process::start(master.clone(), &command, r#become.map(str::to_owned));
-        let started = match timeout(START_LIMIT, starting).await {
-            Ok(Ok(started)) => started,
-            Ok(Err(reason)) => {
+        let mut master = self.master().await?;
+        let mut started = process::start(master.clone(), &command, r#become).await;
+        if matches!(started, Err(Unbegun::Full)) && self.options.control.is_none() {
+            master = self.another(&master).await?;
+            started = process::start(master.clone(), &command, r#become).await;
+        }
+        let started = match started {
+            Ok(started) => started,
+            Err(Unbegun::Late) => {
+                master.discard();
+                return Err(self.options.attempt().unreachable(
+                    &format!("it did not begin a command within {} s", process::START_LIMIT.as_secs()),
+                    "check the host's load and the network",
+                ));
+            }
+            Err(Unbegun::Full) => return Err(self.options.attempt().full()),
+            Err(Unbegun::Other(reason)) => {
                 return Err(BackendError::Command {
                     target: self.options.target.clone(),
                     program: command.program.to_string_lossy().into_owned(),
                     reason,
                 });
             }
-            Err(_) => {
-                return Err(self.options.attempt().unreachable(
-                    &format!("it did not begin a command within {} s", START_LIMIT.as_secs()),
-                    "check the host's load and the network",
-                ));
-            }
         };
         if self.has_run.load(Ordering::Acquire) {
             return Ok(started.process);
         }
-        let limit = START_LIMIT.min(self.options.connect_timeout);
+        let limit = process::START_LIMIT.min(self.options.connect_timeout);
         let process = first::begun(started, limit, &self.options.attempt(), r#become, &master).await?;
         self.has_run.store(true, Ordering::Release);
         Ok(process)
     }
 
     async fn state(&self) -> TargetState {
-        let boot = async {
-            let master = self.master().await.map_err(|error| error.to_string())?;
-            let mut command = Session::to_raw_command(master.session(), line::BOOT_ID);
-            command.output().await.map_err(|error| process::reason(&error))
+        let master = match timeout(self.options.connect_timeout, self.master()).await {
+            Ok(Ok(master)) => master,
+            Ok(Err(error)) => return TargetState::Unreachable(error.to_string()),
+            Err(_) => return TargetState::Unreachable(NO_ANSWER.to_owned()),
         };
-        match timeout(self.options.connect_timeout, boot).await {
-            Ok(Ok(output)) => TargetState::Running {
+        let mut command = Session::to_raw_command(master.session(), line::BOOT_ID);
+        match timeout(ANSWER_LIMIT, command.output()).await {
+            Ok(Ok(output)) if output.status.code() != Some(255) => TargetState::Running {
                 incarnation: line::boot_id(&String::from_utf8_lossy(&output.stdout)),
             },
-            Ok(Err(reason)) => TargetState::Unreachable(reason),
-            Err(_) => TargetState::Unreachable("it does not answer".to_owned()),
+            // Something ran, if only a shell that has not found what it was to run.
+            Ok(Err(openssh::Error::Remote(_))) => UNKNOWN,
+            Ok(Ok(_)) => TargetState::Unreachable("the connection was lost".to_owned()),
+            Ok(Err(error)) => match Unbegun::of(&error) {
+                // It is there all the same.
+                Unbegun::Full => UNKNOWN,
+                Unbegun::Other(reason) => TargetState::Unreachable(reason),
+                Unbegun::Late => TargetState::Unreachable(NO_ANSWER.to_owned()),
+            },
+            Err(_) => {
+                // Whoever changes network, or sleeps for long, is told nothing of the end of a connection. A new one shows
+                // whether it is the host.
+                master.discard();
+                TargetState::Unreachable(NO_ANSWER.to_owned())
+            }
         }
     }
 
     async fn close(&self) -> Result<(), BackendError> {
-        let Some(master) = self.master.lock().await.take() else {
-            return Ok(());
-        };
-        if master.end().await {
+        let Masters { current, full } = std::mem::take(&mut *self.masters.lock().await);
+        let mut is_left = false;
+        for master in current.into_iter().chain(full.iter().filter_map(Weak::upgrade)) {
+            is_left |= !master.end().await;
+        }
+        if !is_left {
             return Ok(());
         }
         Err(self.options.attempt().unreachable(

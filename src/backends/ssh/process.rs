@@ -1,6 +1,7 @@
 //! A command over the connection: its streams, its number over there, its end.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use openssh::{Session, Stdio};
@@ -10,7 +11,7 @@ use tokio::io::{
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::line::{self, PROCESS};
+use super::line::{self, Numbered};
 use super::master::Master;
 use crate::backends::{Command, Process, ProcessEnd, ProcessWait};
 
@@ -25,18 +26,47 @@ pub(super) struct Started {
     pub(super) begun: oneshot::Receiver<()>,
 }
 
+/// How long a command over a connection that is up may take to begin.
+pub(super) const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// Why a command did not begin.
+#[derive(Debug)]
+pub(super) enum Unbegun {
+    /// The connection carries as many as the host lets it: `MaxSessions` of `sshd_config`.
+    Full,
+    /// Nothing was heard of it in time.
+    Late,
+    /// For another reason.
+    Other(String),
+}
+
+impl Unbegun {
+    pub(super) fn of(error: &openssh::Error) -> Self {
+        match reason(error) {
+            // The words of ssh for a channel that the other side did not open.
+            reason if reason.contains("open refused by peer") => Self::Full,
+            reason => Self::Other(reason),
+        }
+    }
+}
+
 /// Starts a command, as another account where `become` names one.
-pub(super) async fn start(master: Arc<Master>, command: &Command, r#become: Option<String>) -> Result<Started, String> {
-    let line = line::line(command, r#become.as_deref());
+pub(super) async fn start(master: Arc<Master>, command: &Command, r#become: Option<&str>) -> Result<Started, Unbegun> {
+    let line = line::line(command, r#become);
+    let begun = tokio::time::timeout(START_LIMIT, begin(master, line)).await;
+    begun.unwrap_or(Err(Unbegun::Late))
+}
+
+async fn begin(master: Arc<Master>, line: String) -> Result<Started, Unbegun> {
     let mut command = Session::to_raw_command(master.session(), line);
     command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let mut child = command.spawn().await.map_err(|error| reason(&error))?;
+    let mut child = command.spawn().await.map_err(|error| Unbegun::of(&error))?;
     let streams = (child.stdin().take(), child.stdout().take(), child.stderr().take());
     let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
-        return Err("its standard streams could not be opened".to_owned());
+        return Err(Unbegun::Other("its standard streams could not be opened".to_owned()));
     };
     let number = Number::default();
     let (said, saying) = tokio::io::simplex(STDERR_BUFFER);
@@ -57,15 +87,14 @@ pub(super) async fn start(master: Arc<Master>, command: &Command, r#become: Opti
             end: Some(end),
             number,
             master,
-            r#become,
         }),
         wake: Arc::new(|| {}),
     };
     Ok(Started { process, begun })
 }
 
-/// Why a command did not begin, or what became of the connection.
-pub(super) fn reason(error: &openssh::Error) -> String {
+/// What ssh has to say of a command, and why.
+fn reason(error: &openssh::Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
@@ -77,7 +106,7 @@ pub(super) fn reason(error: &openssh::Error) -> String {
 }
 
 /// The process over there, once it has said which it is.
-type Number = Arc<Mutex<Option<u32>>>;
+type Number = Arc<Mutex<Option<Numbered>>>;
 
 /// Passes on what a command writes to standard error, less the line that says which process it is.
 async fn listen(
@@ -117,9 +146,7 @@ async fn until_it_begins(
             _ => return false,
         }
         let text = String::from_utf8_lossy(&line);
-        // What was said before may have ended without a line end.
-        let told = text.rsplit_once(PROCESS).map(|(_, number)| number.trim_end().parse());
-        if let Some(Ok(found)) = told {
+        if let Some(found) = Numbered::read(&text) {
             *number.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
             return true;
         }
@@ -145,7 +172,6 @@ struct SshEnd {
     end: Option<JoinHandle<ProcessEnd>>,
     number: Number,
     master: Arc<Master>,
-    r#become: Option<String>,
 }
 
 #[async_trait]
@@ -164,9 +190,7 @@ impl ProcessWait for SshEnd {
         let number = *self.number.lock().unwrap_or_else(PoisonError::into_inner);
         match number {
             // ssh has no word for it: another command does it.
-            Some(number) if !end.is_finished() => {
-                self.master.kill(line::kill(number, self.r#become.as_deref()), end);
-            }
+            Some(number) if !end.is_finished() => self.master.kill(number, end),
             _ => end.abort(),
         }
     }
