@@ -23,6 +23,7 @@ KERNEL = ("surroundings", "cell_sources", "kernel")  # run in a process of their
 WORKER = (
     "worker",
     "workspace",
+    "rights",
     "text_file",
     "page",
     "aside",

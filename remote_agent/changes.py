@@ -13,7 +13,7 @@ import stat
 
 import aside
 from text_file import refuse_special
-from whole_file import behind_links, check_right, make_folders, overwrite, write_all
+from whole_file import behind_links, check_right, make_folders, one_name, overwrite, without_place, write_all
 from workspace import WorkspaceError, failed, file_name, is_folder, is_regular, parent, reason, refuse_own, text
 
 TYPE_CHECKING = False  # see `processes`
@@ -56,7 +56,7 @@ def fetch(path: bytes) -> List[bytes]:
             "%s is larger than the %d MiB up to which files are changed here; use terminal() or Python"
             % (text(path), MOST_BYTES >> 20)
         )
-    kind = b"link" if os.path.islink(path) else b"file"
+    kind = b"link " + os.readlink(path) if os.path.islink(path) else b"file"
     return [kind, path, behind, content, _version(content)]
 
 
@@ -68,7 +68,7 @@ def change(fields: List[bytes]) -> List[bytes]:
             for step in steps:
                 if aside.is_ending():
                     raise WorkspaceError("the session has ended; nothing was changed")
-                step.prepare(len(steps) > 1)
+                step.prepare(len(steps) > 1, steps)
             for step in sorted(steps, key=lambda step: step.kind == b"remove"):
                 step.commit()
         except BaseException as error:
@@ -118,6 +118,11 @@ class _Step:
         #: The file as it was compared, and what it held.
         self._seen: Optional[os.stat_result] = None
         self._content = b""
+        #: How many names it had, and whether another of them is changed too: each is a file of its own then, as each
+        #: is replaced.
+        self._names = 0
+        self._has_twin = False
+        self._is_link = False
         #: Beside: what it will be, and what it was.
         self._new: Optional[bytes] = None
         self._old: Optional[bytes] = None
@@ -129,7 +134,7 @@ class _Step:
         """The folder in which it works."""
         return parent(self._target) or b"/"
 
-    def prepare(self, one_of_several: bool) -> None:
+    def prepare(self, one_of_several: bool, all_steps: List[_Step]) -> None:
         """Makes all ready; nothing is changed yet but for folders that were missing."""
         refuse_own(self.place)
         try:
@@ -138,7 +143,7 @@ class _Step:
             if self.kind == b"create":
                 self._prepare_new()
                 return
-            self._compare()
+            self._compare(all_steps)
             if self.kind == b"edit":
                 check_right(self._target)
                 self._write_aside(self._seen)
@@ -154,21 +159,33 @@ class _Step:
             raise self._conflict()
         if file_name(self._target) is None:
             raise WorkspaceError("%s is no name of a file" % text(self.place))
+        try:
+            like = os.stat(self._like) if self._like else None
+        except OSError:
+            raise self._conflict() from None  # what is moved has gone
         make_folders(self.folder(), self._made)
-        self._write_aside(os.stat(self._like) if self._like else None)
+        self._write_aside(like)
 
-    def _compare(self) -> None:
+    def _compare(self, all_steps: List[_Step]) -> None:
         """Sees that the file is as it was found, and keeps others that change it this way out."""
         fd = os.open(self._target, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         self._open.append(fd)
-        aside.lock(fd)
+        place = os.fstat(fd)
+        # Another name of a file that is changed here too, and locked already.
+        for step in all_steps:
+            if step._seen is not None and (step._seen.st_dev, step._seen.st_ino) == (place.st_dev, place.st_ino):
+                step._has_twin = self._has_twin = True
+        self._is_link = self.kind == b"remove" and os.path.islink(self._target)
+        # What removes a link lets the file behind it be.
+        if not self._has_twin and not self._is_link:
+            aside.lock(fd)
         status, there = os.fstat(fd), os.stat(self._target)
         if not is_regular(status) or (status.st_dev, status.st_ino) != (there.st_dev, there.st_ino):
             raise self._conflict()
         self._content = _read(fd, MOST_BYTES + 1)
         if _version(self._content) != self._version:
             raise self._conflict()
-        self._seen = status
+        self._seen, self._names = self._look() if self._is_link else status, status.st_nlink
 
     def _write_aside(self, like: Optional[os.stat_result]) -> None:
         # Another's content is seen by nobody before it has the other's mode bits.
@@ -203,8 +220,7 @@ class _Step:
             write_all(fd, self._content)
             if self._seen is not None:
                 _make_like(fd, self._seen)
-        if not os.path.islink(self._target):
-            self._seen = os.stat(self._target)  # a link more is a change too
+        self._seen = self._look()  # a name more is a change too
 
     def commit(self) -> None:
         """Does it."""
@@ -234,18 +250,24 @@ class _Step:
             except OSError as error:
                 if error.errno not in _WRITE_OVER:
                     raise
+        one_name(self._names)
         pieces = list(_pieces(self._content, self._splices))
         overwrite(self._target, b"".join(pieces))
         self._done = "written"
+
+    def _look(self) -> os.stat_result:
+        """What is there now: of a link that is to be removed, the link."""
+        return os.stat(self._target, follow_symlinks=not self._is_link)
 
     def _is_as_seen(self) -> bool:
         if self._seen is None:
             return True
         try:
-            now = os.stat(self._target)
+            now = self._look()
         except FileNotFoundError:
             return False
-        return _stamp(now) == _stamp(self._seen)
+        # A name less is a change too.
+        return _stamp(now, not self._has_twin) == _stamp(self._seen, not self._has_twin)
 
     def undo(self) -> str:
         """Puts back what was; a sentence where it could not be."""
@@ -280,6 +302,8 @@ class _Step:
 
     def _failed(self, error: OSError) -> Exception:
         if error.errno == errno.ENOENT:
+            if self.kind == b"create" and os.path.isdir(self.folder()) and not os.path.lexists(self._target):
+                return WorkspaceError("cannot write %s: %s" % (text(self.place), without_place(self._target)))
             return self._conflict()
         return failed("write", self.place, error)
 
@@ -305,8 +329,9 @@ def _version(content: bytes) -> bytes:
     return hashlib.sha256(content).digest()
 
 
-def _stamp(status: os.stat_result) -> Tuple[int, int, int, int, int]:
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+def _stamp(status: os.stat_result, with_names: bool) -> Tuple[int, int, int, int, int]:
+    ctime = status.st_ctime_ns if with_names else 0
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, ctime
 
 
 def _pieces(content: bytes, splices: Splices) -> List[bytes]:

@@ -10,7 +10,18 @@ import os
 import stat
 
 import aside
-from workspace import MAX_LINKS, WorkspaceError, canonical, failed, file_name, is_folder, is_regular, parent, text
+from workspace import (
+    MAX_LINKS,
+    Refusal,
+    WorkspaceError,
+    canonical,
+    failed,
+    file_name,
+    is_folder,
+    is_regular,
+    parent,
+    text,
+)
 
 TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
@@ -78,9 +89,26 @@ def _fits(path: bytes, pattern: bytes) -> bool:
 
 def _failed(path: bytes, error: OSError) -> WorkspaceError:
     if error.errno == errno.ENOENT:
-        # The file need not exist; so this is a folder of /proc or one that has just gone.
-        return WorkspaceError("cannot write %s: its folder is gone" % text(path))
+        # The file need not exist; so it is its folder that takes none.
+        return WorkspaceError("cannot write %s: %s" % (text(path), without_place(path)))
     return failed("write", path, error)
+
+
+def without_place(path: bytes) -> str:
+    """Why nothing can be made under a name: its folder is not there, or is none in which anything is made."""
+    folder = parent(path)
+    if folder is not None and os.path.isdir(folder):
+        return "nothing can be made in %s, which is no folder on a disk; choose another place" % text(folder)
+    return "its folder has just gone; make it again, or choose another place"
+
+
+def one_name(links: int) -> None:
+    """A file that has several names changes under all of them when it is written in place."""
+    if links > 1:
+        raise Refusal(
+            "its folder takes no new file, and it has %d names (hard links), under all of which it would change; "
+            "use terminal() or Python if that is meant" % links
+        )
 
 
 def behind_links(path: bytes) -> bytes:
@@ -111,10 +139,13 @@ def make_folders(folder: bytes, made: List[bytes]) -> None:
         try:
             os.mkdir(step)
             made.append(step)
-        except OSError:
+        except OSError as error:
             # Somebody else made it meanwhile, or it is `missing/..`, which exists by now.
-            if not os.path.isdir(step):
-                raise
+            if os.path.isdir(step):
+                continue
+            if error.errno == errno.ENOENT:
+                raise Refusal(without_place(step)) from None
+            raise
 
 
 def _put(target: bytes, content: bytes, existing: Optional[os.stat_result]) -> None:
@@ -127,9 +158,10 @@ def _put(target: bytes, content: bytes, existing: Optional[os.stat_result]) -> N
         except OSError as error:
             if error.errno not in _IN_PLACE:
                 raise
+            one_name(existing.st_nlink)
             overwrite(target, content)
     else:
-        _pour(target, content)
+        _pour(target, content, existing.st_mode)
 
 
 def check_right(target: bytes) -> None:
@@ -176,11 +208,30 @@ def overwrite(target: bytes, content: bytes) -> None:
         os.close(fd)
 
 
-def _pour(target: bytes, content: bytes) -> None:
+def _pour(target: bytes, content: bytes, mode: int) -> None:
     """Writes into a device or pipe, such as /dev/null, without ever waiting for it."""
-    fd = os.open(target, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    if stat.S_ISSOCK(mode):
+        raise Refusal("it is a socket, not a file; connect to it in Python")
     try:
-        write_all(fd, content)
+        fd = os.open(target, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        if stat.S_ISFIFO(mode):
+            raise Refusal(
+                "it is a named pipe that nobody reads; start its reader first, or write to it with terminal() and a "
+                "timeout"
+            ) from None
+        raise Refusal("it is a device that is not there") from None
+    written = 0
+    try:
+        while written < len(content):
+            written += os.write(fd, memoryview(content)[written:])
+    except BlockingIOError:
+        raise Refusal(
+            "it is no file but takes what is written bit by bit, and has taken %d of %d bytes; write to it with "
+            "terminal() and a timeout" % (written, len(content))
+        ) from None
     finally:
         os.close(fd)
 

@@ -35,6 +35,8 @@ OWN_PLACES = (
 _REASONS = {
     errno.EACCES: "this user has no right to",
     errno.EPERM: "this user has no right to",
+    errno.EBUSY: "it is mounted there by itself (as single files of a container are) and can be written, but neither "
+    "removed nor moved; change what it holds, or what is mounted",
     errno.EROFS: "the file system is read-only; choose another place",
     errno.ENOSPC: "the disk or the user's quota is full; free space or choose another place",
     errno.EDQUOT: "the disk or the user's quota is full; free space or choose another place",
@@ -47,6 +49,14 @@ _REASONS = {
 
 class WorkspaceError(Exception):
     """A sentence for the model that must act."""
+
+
+class Refusal(OSError):
+    """What the system, or we, refuse, in words of ours."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(0, why)
+        self.why = why
 
 
 def perform(verb: bytes, folder: bytes, home: bytes, arguments: List[bytes]) -> List[bytes]:
@@ -106,16 +116,33 @@ def resolve(folder: bytes, home: bytes, path: bytes) -> bytes:
         raise WorkspaceError("the path is empty; name a file")
     if b"\0" in path:
         raise WorkspaceError("the path %s holds a NUL character, which no file name can" % quoted(text(path)))
-    if path[:1] == b"~" and path[1:2] in (b"", b"/"):
+    found = _absolute(folder, home, path)
+    refuse_own(found)
+    return found
+
+
+def _absolute(folder: bytes, home: bytes, path: bytes) -> bytes:
+    if path[:1] != b"~":
+        return os.path.join(folder, path)
+    user, _, rest = path[1:].partition(b"/")
+    if not user:
         if not home:
             raise WorkspaceError(
                 "%s cannot be found: the home directory is not known; use an absolute path" % text(path)
             )
-        found = os.path.join(home, path[1:].lstrip(b"/"))
-    else:
-        found = os.path.join(folder, path)
-    refuse_own(found)
-    return found
+        return os.path.join(home, rest.lstrip(b"/"))
+    # A name may begin with it as well.
+    if os.path.lexists(os.path.join(folder, b"~" + user)):
+        return os.path.join(folder, path)
+    import rights
+
+    known = rights.home_of(user)
+    if known is None:
+        raise WorkspaceError(
+            "%s cannot be found: there is no account %s whose home it could mean, nor a file ~%s; ./%s is a new file "
+            "of that name" % (text(path), quoted(text(user)), text(user), text(path))
+        )
+    return os.path.join(known, rest.lstrip(b"/"))
 
 
 def refuse_own(path: bytes) -> None:
@@ -196,11 +223,18 @@ def failed(verb: str, path: bytes, error: OSError) -> WorkspaceError:
     """What an I/O error on a path means to the script."""
     if error.errno == errno.ENOENT:
         return _missing(path)
-    return WorkspaceError("cannot %s %s: %s" % (verb, text(path), reason(error)))
+    why = reason(error)
+    if error.errno in (errno.EACCES, errno.EPERM) and verb != "search":
+        import rights
+
+        why = rights.denied(verb, path)
+    return WorkspaceError("cannot %s %s: %s" % (verb, text(path), why))
 
 
 def reason(error: OSError) -> str:
     """An I/O error in words."""
+    if isinstance(error, Refusal):
+        return error.why
     number = error.errno or 0
     return _REASONS.get(number) or "%s (os error %d)" % (os.strerror(number), number)
 

@@ -65,6 +65,7 @@ const MODULES: &[Module] = modules![
     "kernel",
     "worker",
     "workspace",
+    "rights",
     "text_file",
     "page",
     "aside",

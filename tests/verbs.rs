@@ -398,6 +398,10 @@ fn prepare(root: &Path) {
     ] {
         symlink(target, root.join(name)).unwrap();
     }
+    let mode = rustix::fs::Mode::RWXU;
+    rustix::fs::mknodat(rustix::fs::CWD, root.join("pipe"), rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap());
+    std::fs::write(root.join("~named"), "").unwrap();
 }
 
 #[test]
@@ -443,6 +447,13 @@ fn writing_does_the_same() {
             "/dev/full",
             "/dev/null",
             "/proc/none/x",
+            "/proc/none",
+            "/sys/none",
+            "~no-such-user/x",
+            "~no-such-user",
+            "~named",
+            "pipe",
+            "socket",
             "/proc/self/comm",
             "/dev/stdout",
             "fi\0le",
@@ -451,7 +462,7 @@ fn writing_does_the_same() {
             for text in [content, ""] {
                 // Where both have a name for themselves, it is made the same.
                 let told = |text: String| text.replace("there/", "here/");
-                let relative = path.is_empty() || path.starts_with('/');
+                let relative = path.is_empty() || path.starts_with(['/', '~']);
                 let place = |folder: &str| {
                     if relative {
                         path.to_owned()

@@ -32,10 +32,10 @@ fn fetched(fields: &[Bytes]) -> Result<Fetched, WorkspaceError> {
             file,
             reason: String::from_utf8_lossy(content).into_owned(),
         }),
-        b"file" | b"link" => Ok(Fetched::File(FetchedFile {
+        kind if kind == b"file" || kind.starts_with(b"link ") => Ok(Fetched::File(FetchedFile {
             place,
             file,
-            is_link: kind == "link",
+            link: kind.strip_prefix(b"link ").map(Bytes::copy_from_slice),
             content: content.clone(),
             version: version.clone(),
         })),

@@ -7,6 +7,7 @@ mod aside;
 mod change;
 mod fetch;
 mod page;
+mod rights;
 mod search;
 mod source;
 mod write;
@@ -117,7 +118,8 @@ impl LocalFiles {
     /// The absolute path that a script's path stands for; symlinks and `..` stay as they are.
     ///
     /// # Errors
-    /// When the path is empty, holds a NUL, or needs a home that is not known.
+    /// When the path is empty, holds a NUL, or needs a home that is not known; `~NAME` is another account's, where no
+    /// file is called so.
     pub fn resolve(&self, path: &str) -> Result<PathBuf, WorkspaceError> {
         if path.is_empty() {
             return Err(WorkspaceError("the path is empty; name a file".into()));
@@ -126,16 +128,36 @@ impl LocalFiles {
             let text = format!("the path {path:?} holds a NUL character, which no file name can");
             return Err(WorkspaceError(text));
         }
-        match path.strip_prefix('~') {
-            Some(rest) if rest.is_empty() || rest.starts_with('/') => match &self.home {
-                Some(home) => Ok(home.join(rest.trim_start_matches('/'))),
-                None => Err(WorkspaceError(format!(
+        self.absolute(path).and_then(not_of_the_broker)
+    }
+
+    fn absolute(&self, path: &str) -> Result<PathBuf, WorkspaceError> {
+        let Some(rest) = path.strip_prefix('~') else {
+            return Ok(self.workdir.join(path));
+        };
+        let (user, rest) = rest.split_once('/').unwrap_or((rest, ""));
+        let below = |home: &Path| home.join(rest.trim_start_matches('/'));
+        if user.is_empty() {
+            return self.home.as_deref().map(below).ok_or_else(|| {
+                WorkspaceError(format!(
                     "{path} cannot be found: the home directory is not known; use an absolute path"
-                ))),
-            },
-            _ => Ok(self.workdir.join(path)),
+                ))
+            });
         }
-        .and_then(not_of_the_broker)
+        // A name may begin with it as well.
+        if let Ok(place) = self
+            .workdir
+            .join(format!("~{user}"))
+            .symlink_metadata()
+            .map(|_| self.workdir.join(path))
+        {
+            return Ok(place);
+        }
+        rights::home_of(user).as_deref().map(below).ok_or_else(|| {
+            WorkspaceError(format!(
+                "{path} cannot be found: there is no account {user:?} whose home it could mean, nor a file ~{user}; ./{path} is a new file of that name"
+            ))
+        })
     }
 
     /// Reads one page. A file of any size is read in pieces; pipes and devices are refused.
@@ -217,7 +239,11 @@ fn failed(verb: &str, path: &Path, error: &io::Error) -> WorkspaceError {
     let shown = path.display();
     let why = match error.kind() {
         io::ErrorKind::NotFound => return missing(path),
-        io::ErrorKind::PermissionDenied => "this user has no right to".into(),
+        io::ErrorKind::PermissionDenied if verb == "search" => "this user has no right to".into(),
+        io::ErrorKind::PermissionDenied => rights::denied(verb, path),
+        io::ErrorKind::ResourceBusy => {
+            "it is mounted there by itself (as single files of a container are) and can be written, but neither removed nor moved; change what it holds, or what is mounted".into()
+        }
         io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only; choose another place".into(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "the disk or the user's quota is full; free space or choose another place".into()
@@ -321,13 +347,18 @@ mod tests {
             ("~", "/home/u/"),
             ("~/x", "/home/u/x"),
             ("~//x", "/home/u/x"),
-            ("~other", "/cwd/~other"),
+            ("~root/x", "/root/x"),
             (" ", "/cwd/ "),
             ("../x", "/cwd/../x"),
         ] {
             assert_eq!(files.resolve(given).unwrap(), Path::new(expected), "{given}");
         }
-        for (files, path) in [(&files, ""), (&files, "a\0b"), (&LocalFiles::new("/", None), "~/x")] {
+        for (files, path) in [
+            (&files, ""),
+            (&files, "a\0b"),
+            (&files, "~no-such-user/x"),
+            (&LocalFiles::new("/", None), "~/x"),
+        ] {
             assert!(files.resolve(path).is_err(), "{path:?}");
         }
     }

@@ -54,8 +54,8 @@ pub struct FetchedFile {
     pub place: Bytes,
     /// The file behind all links: the same for two paths that lead to one file.
     pub file: Bytes,
-    /// Whether the last part of the path is a symlink.
-    pub is_link: bool,
+    /// Where the last part of the path leads, as it says itself, when that is a symlink.
+    pub link: Option<Bytes>,
     /// What it holds.
     pub content: Bytes,
     /// What tells this content from any other; the target's own affair.

@@ -19,6 +19,7 @@ pub(crate) const CASES: &[Case] = cases![
     arguments_that_do_not_belong_together,
     patches_side_by_side_lose_nothing,
     nothing_is_left_beside,
+    names_of_one_file_are_changed_apart,
     a_file_that_is_a_mount_is_patched_too,
 ];
 
@@ -258,6 +259,7 @@ fn encoding_ends_mode_and_links_stay(rig: &Rig) {
 fn what_cannot_be_patched_says_why_and_changes_nothing(rig: &Rig) {
     rig.file("f", "a\n");
     rig.file("sub/g", "a\n");
+    rig.file("indented", "a\nb\n");
     rig.file("image", b"\x89PNG\r\n\x1a\n\x00\x00a");
     symlink("f", rig.work().join("link")).unwrap();
     symlink("circle", rig.work().join("circle")).unwrap();
@@ -289,13 +291,26 @@ fn what_cannot_be_patched_says_why_and_changes_nothing(rig: &Rig) {
             vec!["stands twice", "lines 2 (f) and 5"],
         ),
         ("*** Add File: new\n+1\n*** Add File: ./new\n+2", vec!["stands twice"]),
+        (
+            "*** Add File: n\n+1\n*** Add File: n/m\n+2",
+            vec!["n/m (line 4", "would lie in n,"],
+        ),
+        (
+            "*** Add File: /proc/none/x\n+1",
+            vec!["/proc/none/x", "nothing can be made in /proc"],
+        ),
+        ("*** Add File: /proc/none\n+1", vec!["nothing can be made in /proc"]),
+        (
+            "*** Update File: indented\n     a\n-    b\n+   c",
+            vec!["line 1", "\"   c\"", "indentation"],
+        ),
         ("*** Update File: f\n+b", vec!["nothing says where"]),
         ("*** Rename File: f", vec!["line 2", "is unknown"]),
         ("", vec!["names no file"]),
     ] {
         fails(&v4a(&session, patch), &words);
     }
-    assert_eq!(names(rig), ["circle", "f", "image", "link", "sub"]);
+    assert_eq!(names(rig), ["circle", "f", "image", "indented", "link", "sub"]);
     assert_eq!((text(rig, "f"), text(rig, "sub/g")), ("a\n".into(), "a\n".into()));
 }
 
@@ -374,6 +389,24 @@ fn nothing_is_left_beside(rig: &Rig) {
 }
 
 /// Nothing can be renamed onto a mount. Engines give each container a file of this kind.
+fn names_of_one_file_are_changed_apart(rig: &Rig) {
+    rig.file("one", "a\n");
+    for name in ["two", "gone"] {
+        std::fs::hard_link(rig.work().join("one"), rig.work().join(name)).unwrap();
+    }
+    symlink("one", rig.work().join("link")).unwrap();
+    let session = rig.session();
+    let all =
+        "*** Update File: one\n-a\n+b\n*** Update File: two\n-a\n+c\n*** Delete File: gone\n*** Delete File: link";
+    let result = v4a(&session, all);
+    assert_eq!(result["files_deleted"], json!(["gone", "link"]), "{result}");
+    let diff = result["diff"].as_str().unwrap();
+    let link = "deleted file mode 120000\n--- a/link\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n\\ No newline";
+    assert!(diff.contains(link), "{diff}");
+    assert_eq!((text(rig, "one"), text(rig, "two")), ("b\n".into(), "c\n".into()));
+    assert_eq!(names(rig), ["one", "two"]);
+}
+
 fn a_file_that_is_a_mount_is_patched_too(rig: &Rig) {
     if rig.target.kind != Kind::Docker {
         return;
@@ -389,6 +422,10 @@ print(patch(patch=both).get('files_modified'), terminal('tail -n 1 /etc/hosts; g
 ";
     assert_eq!(session.ok(code), "['/etc/hosts', 'other'] 127.0.0.9 new\n1\n\n");
     assert_eq!(text(rig, "other"), "new\n");
+    for patch in ["*** Delete File: /etc/hosts", "*** Move File: /etc/hosts -> hosts"] {
+        fails(&v4a(&session, patch), &["/etc/hosts", "is mounted there by itself"]);
+    }
+    assert_eq!(names(rig), ["other"]);
 }
 
 fn calls_side_by_side_wait_for_each_other(rig: &Rig) {

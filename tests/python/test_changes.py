@@ -40,7 +40,7 @@ def test_what_there_is(changes, tmp_path):
     (path,) = files(tmp_path, 1)
     (tmp_path / "link").symlink_to("0")
     kind, place, behind, content, version = fetched(changes, tmp_path / "link")
-    assert (kind, place, content) == (b"link", os.fsencode(tmp_path / "link"), b"old 0")
+    assert (kind, place, content) == (b"link 0", os.fsencode(tmp_path / "link"), b"old 0")
     assert (behind, version) == (fetched(changes, path)[2], fetched(changes, path)[4])
     kind, _, behind, sentence, _ = fetched(changes, tmp_path / "none")
     assert (kind, behind) == (b"missing", os.fsencode(tmp_path / "none")) and b"does not exist" in sentence
@@ -108,6 +108,21 @@ def test_where_no_file_can_be_put_beside(changes, tmp_path, monkeypatch):
     broken = edit(changes, paths[0], b"x") + edit(changes, paths[1], b"y", b"another version")
     assert changes.change(broken)[0] == b"conflict"
     assert [path.read_text() for path in paths] == ["new", "new"]
+
+
+def test_a_file_with_other_names_is_not_written_in_place(changes, tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(13, "no new file here")
+
+    (path,) = files(tmp_path, 1)
+    os.link(path, tmp_path / "other")
+    monkeypatch.setattr(changes.aside, "create", refuse)
+    error = load("workspace").WorkspaceError
+    with pytest.raises(error, match="2 names"):
+        changes.change(edit(changes, path, b"new"))
+    with pytest.raises(error, match="2 names"):
+        load("whole_file").write(os.fsencode(path), b"new", [])
+    assert path.read_text() == "old 0"
 
 
 def test_what_was_left_is_removed_and_what_is_held_is_not(changes, tmp_path):

@@ -256,15 +256,21 @@ def test_rights_are_respected(tmp_path):
     path.chmod(0o444)
 
     def write(name):
-        return workspace.write(os.fsencode(tmp_path), b"", name, b"new")
+        return workspace.write(os.fsencode(tmp_path), b"", name, b"new", [])
 
-    with pytest.raises(workspace.WorkspaceError, match="no right"):
+    with pytest.raises(workspace.WorkspaceError, match="no right to write it .mode 444, of user"):
         write(b"f")
     assert path.read_text() == "old"
     path.chmod(0o644)
     tmp_path.chmod(0o555)
     write(b"f")
     assert path.read_text() == "new"
-    with pytest.raises(workspace.WorkspaceError, match="no right"):
+    with pytest.raises(workspace.WorkspaceError, match="make anything in the folder /.* .mode 555, of user"):
         write(b"g")
+    os.link(path, tmp_path.parent / "another name")
+    with pytest.raises(workspace.WorkspaceError, match="2 names"):
+        write(b"f")
+    tmp_path.chmod(0o444)
+    with pytest.raises(workspace.WorkspaceError, match="no right to enter the folder /.* .mode 444, of user"):
+        write(b"f")
     tmp_path.chmod(0o755)

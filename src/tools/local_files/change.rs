@@ -15,7 +15,7 @@ use bytes::Bytes;
 use rustix::fs::{Access, AtFlags, CWD, RenameFlags, accessat, renameat_with};
 
 use super::aside::{Aside, Notes, lock, sweep};
-use super::write::{behind_links, make_folders, overwrite};
+use super::write::{behind_links, make_folders, one_name, overwrite, without_place};
 use super::{ChangeError, FileChange, failed, is_folder, not_of_the_broker};
 use crate::tools::{FetchedFile, Splice, WorkspaceError};
 
@@ -29,10 +29,9 @@ pub(super) fn change(changes: &[FileChange], notes: &Notes) -> Result<(), Change
     let mut steps: Vec<Step<'_>> = Vec::with_capacity(ordered.len());
     let mut result = Ok(());
     for change in ordered {
-        steps.push(Step::new(change, notes));
-        if let Some(step) = steps.last_mut() {
-            result = step.prepare(changes.len() > 1);
-        }
+        let mut step = Step::new(change, notes);
+        result = step.prepare(changes.len() > 1, &mut steps);
+        steps.push(step);
         if result.is_err() {
             break;
         }
@@ -78,6 +77,10 @@ struct Step<'c> {
     opened: Option<File>,
     /// The file as it was compared.
     seen: Option<Metadata>,
+    /// How many names it had.
+    names: u64,
+    /// Whether another of them is changed too: each is a file of its own then, as each is replaced.
+    has_twin: bool,
     /// What it will be.
     new: Option<Aside>,
     /// What it was.
@@ -102,6 +105,8 @@ impl<'c> Step<'c> {
             target: path(place(change)).to_owned(),
             opened: None,
             seen: None,
+            names: 0,
+            has_twin: false,
             new: None,
             old: None,
             made: Vec::new(),
@@ -115,7 +120,16 @@ impl<'c> Step<'c> {
 
     fn fail(&self, error: &io::Error) -> ChangeError {
         let shown = path(place(self.change));
+        let is_to_be_made = matches!(self.change, FileChange::Create { .. })
+            && self.folder().is_dir()
+            && self.target.symlink_metadata().is_err();
         match error.kind() {
+            io::ErrorKind::NotFound if is_to_be_made => WorkspaceError(format!(
+                "cannot write {}: {}",
+                shown.display(),
+                without_place(&self.target)
+            ))
+            .into(),
             io::ErrorKind::NotFound => self.conflict(),
             _ => failed("write", shown, error).into(),
         }
@@ -130,14 +144,14 @@ impl<'c> Step<'c> {
     }
 
     /// Makes all ready; nothing is changed yet but for folders that were missing.
-    fn prepare(&mut self, one_of_several: bool) -> Result<(), ChangeError> {
+    fn prepare(&mut self, one_of_several: bool, before: &mut [Self]) -> Result<(), ChangeError> {
         let shown = path(place(self.change)).to_owned();
         not_of_the_broker(shown)?;
         match self.change {
             FileChange::Create { content, like, .. } => self.prepare_new(content, like.as_ref()),
             FileChange::Edit { found, splices } => {
                 self.target = behind_links(&self.target).map_err(|error| self.fail(&error))?;
-                self.compare(found)?;
+                self.compare(found, before)?;
                 accessat(CWD, &self.target, Access::WRITE_OK, AtFlags::EACCESS)
                     .map_err(|error| self.fail(&error.into()))?;
                 let pieces = pieces(&found.content, splices);
@@ -150,7 +164,7 @@ impl<'c> Step<'c> {
                 self.keep(one_of_several, found)
             }
             FileChange::Remove { found } => {
-                self.compare(found)?;
+                self.compare(found, before)?;
                 self.keep(one_of_several, found)
             }
         }
@@ -167,20 +181,31 @@ impl<'c> Step<'c> {
         }
         let folder = self.folder().to_owned();
         let like = like.map(|like| path(like).metadata()).transpose();
+        // What is moved has gone.
+        let like = like.map_err(|_| self.conflict())?;
         make_folders(&folder, &mut self.made)
-            .and(like)
-            .and_then(|like| self.write_aside(&[content], like.as_ref()))
+            .and_then(|()| self.write_aside(&[content], like.as_ref()))
             .map_err(|error| self.fail(&error))
     }
 
     /// Sees that the file is as it was found, and keeps others that change it this way out.
-    fn compare(&mut self, found: &FetchedFile) -> Result<(), ChangeError> {
+    fn compare(&mut self, found: &FetchedFile, before: &mut [Self]) -> Result<(), ChangeError> {
         let mut file = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
             .open(&self.target)
             .map_err(|error| self.fail(&error))?;
-        lock(&file);
+        let place = file.metadata().map_err(|error| self.fail(&error))?;
+        // Another name of a file that is changed here too, and locked already.
+        for step in before.iter_mut().filter(|step| step.is_at(&place)) {
+            step.has_twin = true;
+            self.has_twin = true;
+        }
+        let is_link = self.removes_link();
+        // What removes a link lets the file behind it be.
+        if !self.has_twin && !is_link {
+            lock(&file);
+        }
         let metadata = file.metadata().map_err(|error| self.fail(&error))?;
         let there = self.target.metadata().map_err(|error| self.fail(&error))?;
         let is_same = metadata.is_file()
@@ -189,9 +214,32 @@ impl<'c> Step<'c> {
         if !is_same {
             return Err(self.conflict());
         }
-        self.seen = Some(metadata);
+        self.names = metadata.nlink();
+        self.seen = Some(if is_link {
+            self.look().map_err(|error| self.fail(&error))?
+        } else {
+            metadata
+        });
         self.opened = Some(file);
         Ok(())
+    }
+
+    fn removes_link(&self) -> bool {
+        matches!(self.change, FileChange::Remove { found } if found.link.is_some())
+    }
+
+    /// What is there now: of a link that is to be removed, the link.
+    fn look(&self) -> io::Result<Metadata> {
+        if self.removes_link() {
+            self.target.symlink_metadata()
+        } else {
+            self.target.metadata()
+        }
+    }
+
+    fn is_at(&self, place: &Metadata) -> bool {
+        let is_same = |seen: &Metadata| (seen.dev(), seen.ino()) == (place.dev(), place.ino());
+        self.seen.as_ref().is_some_and(is_same)
     }
 
     /// Keeps what the file was, for the case that another of several changes fails.
@@ -209,10 +257,7 @@ impl<'c> Step<'c> {
             },
         });
         // A link more is a change too.
-        let is_link = matches!(self.change, FileChange::Remove { found } if found.is_link);
-        if !is_link {
-            self.seen = Some(self.target.metadata().map_err(|error| self.fail(&error))?);
-        }
+        self.seen = Some(self.look().map_err(|error| self.fail(&error))?);
         Ok(())
     }
 
@@ -276,6 +321,7 @@ impl<'c> Step<'c> {
     }
 
     fn write_over(&self, found: &FetchedFile, splices: &[Splice]) -> io::Result<Way> {
+        one_name(self.names)?;
         overwrite(&self.target, &pieces(&found.content, splices).concat())?;
         Ok(Way::Written)
     }
@@ -286,15 +332,12 @@ impl<'c> Step<'c> {
             return true;
         };
         let stamp = |metadata: &Metadata| {
-            let changed = (
-                metadata.mtime(),
-                metadata.mtime_nsec(),
-                metadata.ctime(),
-                metadata.ctime_nsec(),
-            );
+            // A name less is a change too.
+            let ctime = (!self.has_twin).then(|| (metadata.ctime(), metadata.ctime_nsec()));
+            let changed = (metadata.mtime(), metadata.mtime_nsec(), ctime);
             (metadata.dev(), metadata.ino(), metadata.len(), changed)
         };
-        self.target.metadata().is_ok_and(|now| stamp(&now) == stamp(seen))
+        self.look().is_ok_and(|now| stamp(&now) == stamp(seen))
     }
 
     /// Puts back what was. The error names what could not be.

@@ -61,7 +61,7 @@ pub(super) fn fetch(path: &Path) -> Result<Fetched, WorkspaceError> {
     Ok(Fetched::File(FetchedFile {
         place,
         file,
-        is_link: path.is_symlink(),
+        link: path.read_link().ok().map(|to| bytes_of(&to)),
         content: content.into(),
         version: Bytes::new(), // the content itself is compared
     }))

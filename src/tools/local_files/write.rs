@@ -1,9 +1,9 @@
 //! Writes a file whole or not at all.
 
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, FallocateFlags, accessat, fallocate};
@@ -22,8 +22,8 @@ pub(super) fn write(
     notes: &Notes,
 ) -> Result<Written, WorkspaceError> {
     let fail = |error: io::Error| match error.kind() {
-        // The file need not exist; so this is a folder of /proc or one that has just gone.
-        io::ErrorKind::NotFound => WorkspaceError(format!("cannot write {}: its folder is gone", path.display())),
+        // The file need not exist; so it is its folder that takes none.
+        io::ErrorKind::NotFound => WorkspaceError(format!("cannot write {}: {}", path.display(), without_place(path))),
         _ => failed("write", path, &error),
     };
     if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
@@ -54,12 +54,15 @@ pub(super) fn write(
                     // The folder takes no new file, or the file is a mount of its own.
                     io::ErrorKind::PermissionDenied
                     | io::ErrorKind::ReadOnlyFilesystem
-                    | io::ErrorKind::ResourceBusy => overwrite(&target, content),
+                    | io::ErrorKind::ResourceBusy => {
+                        one_name(metadata.nlink())?;
+                        overwrite(&target, content)
+                    }
                     _ => Err(error),
                 }
             })
         }
-        Some(_) => pour(&target, content),
+        Some(metadata) => pour(&target, content, metadata),
     });
     if let Err(error) = done {
         for folder in made.iter().rev() {
@@ -111,8 +114,30 @@ pub(super) fn make_folders(folder: &Path, made: &mut Vec<PathBuf>) -> io::Result
         }
         // Somebody else made it meanwhile, or it is `missing/..`, which exists by now.
         Err(_) if folder.is_dir() => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(io::Error::other(without_place(folder))),
         Err(error) => Err(error),
     }
+}
+
+/// Why nothing can be made under a name: its folder is not there, or is none in which anything is made.
+pub(super) fn without_place(path: &Path) -> String {
+    match path.parent().filter(|folder| folder.is_dir()) {
+        Some(folder) => format!(
+            "nothing can be made in {}, which is no folder on a disk; choose another place",
+            folder.display()
+        ),
+        None => "its folder has just gone; make it again, or choose another place".into(),
+    }
+}
+
+/// A file that has several names changes under all of them when it is written in place.
+pub(super) fn one_name(links: u64) -> io::Result<()> {
+    if links < 2 {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "its folder takes no new file, and it has {links} names (hard links), under all of which it would change; use terminal() or Python if that is meant"
+    )))
 }
 
 /// Writes aside in the same folder, then renames over the target.
@@ -152,18 +177,43 @@ fn reserve(file: &File, size: u64) -> io::Result<()> {
 }
 
 /// Writes into a device or pipe, such as /dev/null, without ever waiting for it.
-fn pour(target: &Path, content: &[u8]) -> io::Result<()> {
-    OpenOptions::new()
+fn pour(target: &Path, content: &[u8], metadata: &Metadata) -> io::Result<()> {
+    let kind = metadata.file_type();
+    if kind.is_socket() {
+        return Err(io::Error::other("it is a socket, not a file; connect to it in Python"));
+    }
+    let opened = OpenOptions::new()
         .write(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
-        .open(target)?
-        .write_all(content)
+        .open(target);
+    let mut file = opened.map_err(|error| match error.raw_os_error() {
+        Some(libc::ENXIO) if kind.is_fifo() => io::Error::other(
+            "it is a named pipe that nobody reads; start its reader first, or write to it with terminal() and a timeout",
+        ),
+        Some(libc::ENXIO) => io::Error::other("it is a device that is not there"),
+        _ => error,
+    })?;
+    let mut written = 0;
+    while let Some(rest) = content.get(written..).filter(|rest| !rest.is_empty()) {
+        match file.write(rest) {
+            Ok(count) => written += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(io::Error::other(format!(
+                    "it is no file but takes what is written bit by bit, and has taken {written} of {} bytes; write to it with terminal() and a timeout",
+                    content.len()
+                )));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failing test may panic")]
 mod tests {
-    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
 
@@ -271,15 +321,23 @@ mod tests {
         let path = folder.path().join("f");
         std::fs::write(&path, "old").unwrap();
         set(&path, 0o444);
-        assert!(write(&path, b"new").unwrap_err().to_string().contains("no right"));
+        let refused = |path: &Path, words: &str| {
+            let error = write(path, b"new").unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        };
+        refused(&path, "no right to write it (mode 444, of user ");
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
         set(&path, 0o644);
         set(folder.path(), 0o555);
         write(&path, b"new").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
-        let other = write(&folder.path().join("g"), b"new").unwrap_err().to_string();
+        refused(&folder.path().join("g"), "no right to make anything in the folder /");
+        let other = tempfile::tempdir().unwrap();
+        std::fs::hard_link(&path, other.path().join("f")).unwrap();
+        refused(&path, "2 names");
+        set(folder.path(), 0o444);
+        refused(&path, "no right to enter the folder /");
         set(folder.path(), 0o755);
-        assert!(other.contains("no right"), "{other}");
     }
 
     #[test]

@@ -61,6 +61,12 @@ impl Diff {
         self.hunks(text, "", || whole(text, ""), 0, 0);
     }
 
+    /// A symlink that is gone; the file that it leads to is not.
+    pub(super) fn deleted_link(&mut self, name: &str, to: &str) {
+        self.header("deleted file mode 120000\n");
+        self.deleted(name, to);
+    }
+
     /// A file that is gone, and is no text.
     pub(super) fn deleted_binary(&mut self, name: &str) {
         self.header(&format!("Binary files a/{} and /dev/null differ\n", shown(name)));
@@ -349,9 +355,10 @@ mod tests {
         diff.deleted("old", "c\n");
         diff.changed("p", "q", "", &[]);
         diff.deleted_binary("z");
+        diff.deleted_link("l", "to/old");
         assert_eq!(
             diff.finish(),
-            "--- /dev/null\n+++ b/x/new\n@@ -0,0 +1,2 @@\n+a\n+b\n\\ No newline at end of file\n--- a/old\n+++ /dev/null\n@@ -1 +0,0 @@\n-c\nrename from p\nrename to q\nBinary files a/z and /dev/null differ\n"
+            "--- /dev/null\n+++ b/x/new\n@@ -0,0 +1,2 @@\n+a\n+b\n\\ No newline at end of file\n--- a/old\n+++ /dev/null\n@@ -1 +0,0 @@\n-c\nrename from p\nrename to q\nBinary files a/z and /dev/null differ\ndeleted file mode 120000\n--- a/l\n+++ /dev/null\n@@ -1 +0,0 @@\n-to/old\n\\ No newline at end of file\n"
         );
     }
 

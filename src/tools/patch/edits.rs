@@ -74,13 +74,16 @@ pub(super) fn shifted(op: DiffOp, old_by: usize, new_by: usize) -> DiffOp {
 
 /// Edits that make a place, whose pieces are given, what is wanted: pieces that are the same in `old` and `new` stay
 /// as the file has them.
+///
+/// # Errors
+/// A sentence, when a new line cannot be indented as the file is.
 pub(super) fn of_pieces(
     place: &[Range<usize>],
     (old, new): (&[Piece<'_>], &[Piece<'_>]),
     shift: &Shift,
     end: &str,
     edits: &mut Vec<Edit>,
-) {
+) -> Result<(), String> {
     let after = place.last().map_or(0, |piece| piece.end);
     let start_of = |index: usize| place.get(index).map_or(after, |piece| piece.start);
     for op in difference(old, new) {
@@ -90,7 +93,7 @@ pub(super) fn of_pieces(
         let (old, changed) = (op.old_range(), op.new_range());
         let mut text = String::new();
         for piece in &new[changed] {
-            shift.push(piece.content, &mut text);
+            shift.push(piece.content, &mut text)?;
             if piece.has_end {
                 text.push_str(end);
             }
@@ -102,6 +105,7 @@ pub(super) fn of_pieces(
         };
         edits.push(Edit { range, new: text });
     }
+    Ok(())
 }
 
 /// Joins edits that touch each other.
@@ -151,6 +155,7 @@ fn without_last_end(text: &mut String) {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failing test may panic")]
 mod tests {
     use super::super::lines::pieces;
     use super::super::text::applied;
@@ -166,7 +171,7 @@ mod tests {
             })
             .collect();
         let mut edits = Vec::new();
-        of_pieces(&place, (&pieces(old), &pieces(new)), &Shift::none(), end, &mut edits);
+        of_pieces(&place, (&pieces(old), &pieces(new)), &Shift::none(), end, &mut edits).unwrap();
         applied(text, &joined(edits))
     }
 

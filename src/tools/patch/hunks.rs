@@ -92,7 +92,7 @@ pub(super) fn apply(text: &str, hunks: &[Hunk]) -> Result<Vec<Edit>, String> {
     let end = dominant_end(text).unwrap_or("\n");
     let mut edits = Vec::new();
     for (open, place) in placed {
-        edits_of(&lines, open.hunk, &open.places[place], end, &mut edits);
+        edits_of(&lines, open.hunk, &open.places[place], end, &mut edits)?;
     }
     let mut edits = joined(edits);
     keep_missing_end(text, &mut edits, end);
@@ -282,7 +282,7 @@ fn out_of_order(open: &[Open<'_>]) -> Option<Vec<usize>> {
 }
 
 /// What a hunk does at its place. Lines that stay are not touched.
-fn edits_of(lines: &Lines<'_>, hunk: &Hunk, place: &Place, end: &str, edits: &mut Vec<Edit>) {
+fn edits_of(lines: &Lines<'_>, hunk: &Hunk, place: &Place, end: &str, edits: &mut Vec<Edit>) -> Result<(), String> {
     let mut at = place.line;
     let mut under_way: Option<Edit> = None;
     for line in &hunk.lines {
@@ -302,13 +302,17 @@ fn edits_of(lines: &Lines<'_>, hunk: &Hunk, place: &Place, end: &str, edits: &mu
                 if is_blank(text) {
                     edit.new.push_str(text);
                 } else {
-                    place.shift.push(text, &mut edit.new);
+                    place
+                        .shift
+                        .push(text, &mut edit.new)
+                        .map_err(|why| format!("line {}: {why}", place.line + 1))?;
                 }
                 edit.new.push_str(end);
             }
         }
     }
     edits.extend(under_way);
+    Ok(())
 }
 
 fn empty_at(place: usize) -> Edit {

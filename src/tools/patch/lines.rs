@@ -158,10 +158,13 @@ impl Shift {
     }
 
     /// Appends a line with its indentation shifted.
-    pub(super) fn push(&self, line: &str, into: &mut String) {
+    ///
+    /// # Errors
+    /// A sentence, when it is not indented so far as it would have to be shifted.
+    pub(super) fn push(&self, line: &str, into: &mut String) -> Result<(), String> {
         if is_blank(line) {
             into.push_str(line);
-            return;
+            return Ok(());
         }
         match self {
             Self::Add(more) => {
@@ -169,9 +172,12 @@ impl Shift {
                 into.push_str(line);
             }
             Self::Remove(less) => {
-                let common = less.bytes().zip(indent(line).bytes());
-                let count = common.take_while(|(one, other)| one == other).count();
-                into.push_str(&line[count..]);
+                let rest = line.strip_prefix(less.as_str()).ok_or_else(|| {
+                    format!(
+                        "its lines are indented less there than in the old text, by {less:?}, and the new line {line:?} has not that much to lose; give old and new text with the file's own indentation"
+                    )
+                })?;
+                into.push_str(rest);
             }
             Self::Steps(from, to) => {
                 let mut rest = line;
@@ -182,6 +188,7 @@ impl Shift {
                 into.push_str(rest);
             }
         }
+        Ok(())
     }
 }
 
@@ -232,7 +239,9 @@ mod tests {
         for (pairs, line, expected) in [
             (vec![("", "    "), ("  ", "      ")], " x", Some("     x")),
             (vec![("    ", ""), ("      ", "  ")], "        x", Some("    x")),
-            (vec![("    ", "")], "  x", Some("x")),
+            // Not indented so far.
+            (vec![("    ", "")], "  x", None),
+            (vec![("\t", "")], "    x", None),
             (
                 vec![("    ", "\t"), ("        ", "\t\t"), ("", "")],
                 "            x",
@@ -247,15 +256,14 @@ mod tests {
             (vec![("", "\t"), ("\t", "  ")], "", None),
             (vec![], "  x", Some("  x")),
         ] {
-            let shifted = Shift::between(&pairs).map(|shift| {
+            let shifted = Shift::between(&pairs).and_then(|shift| {
                 let mut text = String::new();
-                shift.push(line, &mut text);
-                text
+                shift.push(line, &mut text).ok().map(|()| text)
             });
             assert_eq!(shifted.as_deref(), expected, "{pairs:?}");
         }
         let mut blank = String::new();
-        Shift::between(&[("", "  ")]).unwrap().push(" ", &mut blank);
+        Shift::between(&[("", "  ")]).unwrap().push(" ", &mut blank).unwrap();
         assert_eq!(blank, " ");
     }
 }

@@ -19,6 +19,9 @@ const COMPARED_LINES: usize = 20_000;
 const COMPARED_CHARS: usize = 120;
 /// Lines that are so alike that one may be meant by the other.
 const ALIKE: f64 = 0.55;
+/// Bytes of a line of which few pairs of letters are left by a slip or two.
+const SHORT: usize = 24;
+const SLIPS: usize = 2;
 
 /// Numbers of lines, from 1.
 pub(super) fn numbers(found: impl Iterator<Item = usize>) -> String {
@@ -113,7 +116,17 @@ fn most_alike(lines: &Lines<'_>, pattern: &[&str]) -> Option<usize> {
         if content.contains(longest) || (!content.is_empty() && longest.contains(content)) {
             return 1.0;
         }
-        strsim::sorensen_dice(longest, content)
+        let dice = strsim::sorensen_dice(longest, content);
+        if dice > ALIKE || longest.len().max(content.len()) > SHORT {
+            return dice;
+        }
+        // A slip of the fingers leaves few pairs of a short line.
+        let slips = strsim::osa_distance(longest, content);
+        if slips <= SLIPS && longest.len() > 3 * slips {
+            1.0 - slips as f64 / SHORT as f64
+        } else {
+            dice
+        }
     };
     (0..lines.len().min(COMPARED_LINES))
         .map(|line| (score(line), line))

@@ -66,6 +66,7 @@ impl Request {
             }
             Self::Patch(sections) => {
                 each_file_once(sections, &self.paths(), files)?;
+                no_file_below_another(sections, &self.paths(), files)?;
                 let mut files = files.iter();
                 for section in sections {
                     plan.section(section, &mut files)?;
@@ -90,9 +91,10 @@ impl Plan {
             }
             Action::Delete => {
                 let found = existing(path, file).map_err(at)?;
-                match Text::decode(&found.content) {
-                    Ok(text) => self.diff.deleted(path, &text.text),
-                    Err(_) => self.diff.deleted_binary(path),
+                match (&found.link, Text::decode(&found.content)) {
+                    (Some(to), _) => self.diff.deleted_link(path, &String::from_utf8_lossy(to)),
+                    (None, Ok(text)) => self.diff.deleted(path, &text.text),
+                    (None, Err(_)) => self.diff.deleted_binary(path),
                 }
                 self.remove(path, found);
             }
@@ -109,7 +111,7 @@ impl Plan {
                 let found = existing(path, file).map_err(at)?;
                 let target = files.next().ok_or("a file was not looked for")?;
                 let place = absent(to, target).map_err(at)?;
-                if found.is_link {
+                if found.link.is_some() {
                     return Err(at(format!(
                         "{path} is a symlink; move the file that it leads to, or the link with terminal()"
                     )));
@@ -185,13 +187,14 @@ impl Plan {
 
 /// One file in two sections would be changed twice, from the same beginning.
 fn each_file_once(sections: &[Section], paths: &[String], files: &[Fetched]) -> Result<(), String> {
-    let lines = sections.iter().flat_map(|section| {
-        let has_target = matches!(&section.action, Action::Update { move_to: Some(_), .. });
-        std::iter::repeat_n(section.line, 1 + usize::from(has_target))
-    });
     let mut seen: HashMap<&Bytes, (&str, usize)> = HashMap::new();
-    for ((path, file), line) in paths.iter().zip(files).zip(lines) {
-        let (Fetched::File(FetchedFile { file, .. }) | Fetched::Missing { file, .. }) = file;
+    for ((path, found), section) in paths.iter().zip(files).zip(of_paths(sections)) {
+        let (line, removes) = (section.line, matches!(section.action, Action::Delete));
+        let file = match found {
+            // The link goes, not the file that it leads to.
+            Fetched::File(found) if removes && found.link.is_some() => &found.place,
+            Fetched::File(FetchedFile { file, .. }) | Fetched::Missing { file, .. } => file,
+        };
         if let Some((other, first)) = seen.insert(file, (path, line)) {
             return Err(if first == line {
                 format!("{path}: a file cannot be moved to itself (line {line} of the patch)")
@@ -200,6 +203,40 @@ fn each_file_once(sections: &[Section], paths: &[String], files: &[Fetched]) -> 
                     "{path} stands twice in the patch, in lines {first} ({other}) and {line}; put all hunks of a file into one section"
                 )
             });
+        }
+    }
+    Ok(())
+}
+
+/// The section of each path.
+fn of_paths(sections: &[Section]) -> impl Iterator<Item = &Section> {
+    sections.iter().flat_map(|section| {
+        let has_target = matches!(&section.action, Action::Update { move_to: Some(_), .. });
+        std::iter::repeat_n(section, 1 + usize::from(has_target))
+    })
+}
+
+/// What the patch makes as a file cannot be a folder for another.
+fn no_file_below_another(sections: &[Section], paths: &[String], files: &[Fetched]) -> Result<(), String> {
+    let made: HashMap<&[u8], (&str, usize)> = paths
+        .iter()
+        .zip(files)
+        .zip(of_paths(sections))
+        .filter_map(|((path, found), section)| match found {
+            Fetched::Missing { file, .. } => Some((&file[..], (path.as_str(), section.line))),
+            Fetched::File(_) => None,
+        })
+        .collect();
+    for (file, (path, line)) in &made {
+        let above = file
+            .iter()
+            .enumerate()
+            .filter(|(_, byte)| **byte == b'/')
+            .map(|(at, _)| &file[..at]);
+        if let Some((other, first)) = above.filter_map(|folder| made.get(folder)).next() {
+            return Err(format!(
+                "{path} (line {line} of the patch) would lie in {other}, which is a file of the same patch (line {first}); one of them needs another name"
+            ));
         }
     }
     Ok(())

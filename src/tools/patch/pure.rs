@@ -65,7 +65,7 @@ fn fetched(files: &BTreeMap<String, Vec<u8>>, path: &str) -> Fetched {
         Some(content) => Fetched::File(FetchedFile {
             place,
             file,
-            is_link: false,
+            link: None,
             content: content.clone().into(),
             version: Bytes::new(),
         }),

@@ -60,7 +60,8 @@ pub(super) fn replace(text: &str, old: &str, new: &str, all: bool) -> Result<Vec
     let mut edits = Vec::new();
     for found in &found {
         let place = place(&lines, found, old.len());
-        of_pieces(&place, (&old, &new), &found.shift, end, &mut edits);
+        of_pieces(&place, (&old, &new), &found.shift, end, &mut edits)
+            .map_err(|why| format!("line {}: {why}", lines.at(found.range.start) + 1))?;
     }
     let mut edits = joined(edits);
     if ends_without_end(text, found.last(), &old) {
@@ -191,6 +192,19 @@ mod tests {
                 vec!["not found", "1|one", "2|two", "line 2 should be \"twoo\""],
             ),
             ("a\n", "a\n", "a\r\n", vec!["nothing would change"]),
+            (
+                "x\n  if a:\n    b\n",
+                "    if a:\n      b\n",
+                "    if a:\n      b\n d\n",
+                vec!["line 2", "\" d\"", "indentation"],
+            ),
+            // Two letters that changed places.
+            (
+                "def f():\n    return 2\n",
+                "retrun 2",
+                "return 3",
+                vec!["nearest lines", "2|    return 2"],
+            ),
             ("", "a", "b", vec!["empty"]),
             (&"a".repeat(20_000), "a", "b", vec!["10000 times or more"]),
         ] {
