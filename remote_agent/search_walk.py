@@ -112,7 +112,7 @@ class Walk:
                 continue
             if self._heeds and _is_left_out(level, entry, is_folder):
                 continue
-            if is_folder and entry.path in self._own:
+            if is_folder and (entry.path in self._own or _is_of_session(entry.name)):
                 continue
             path = entry.path[self._length :]
             if self._globs is not None and search_globs.is_out(self._globs, path, entry.name, is_folder):
@@ -239,6 +239,14 @@ def _is_in_repository(root: bytes) -> bool:
         if folder == b"/":
             return False
         folder = os.path.dirname(folder)
+
+
+def _is_of_session(name: bytes) -> bool:
+    """Whether a folder with this name is that of a session."""
+    if not name.startswith(b"talaria-"):
+        return False
+    number = name[8:-5] if name.endswith(b"-disk") else name[8:]
+    return len(number) == 32 and all(letter in b"0123456789abcdefABCDEF" for letter in number)
 
 
 def examples(root: bytes, globs: Rules) -> Tuple[bytes, bytes]:

@@ -116,8 +116,28 @@ def resolve(folder: bytes, home: bytes, path: bytes) -> bytes:
         raise WorkspaceError("the path is empty; name a file")
     if b"\0" in path:
         raise WorkspaceError("the path %s holds a NUL character, which no file name can" % quoted(text(path)))
-    found = _absolute(folder, home, path)
+    found = _meant(_absolute(folder, home, path))
     refuse_own(found)
+    return found
+
+
+def _meant(path: bytes) -> bytes:
+    """The path as results show it may stand for one whose name is no UTF-8, where that is the only one."""
+    odd = "\ufffd".encode()
+    if odd not in path or os.path.lexists(path):
+        return path
+    found = b"/"
+    for part in path.split(b"/"):
+        following = os.path.join(found, part)
+        if odd in part and not os.path.lexists(following):
+            try:
+                like = [name for name in os.listdir(found) if text(name) == text(part)]
+            except OSError:
+                like = []
+            if len(like) != 1:
+                return path
+            following = os.path.join(found, like[0])
+        found = following
     return found
 
 

@@ -48,7 +48,9 @@ fn runtime() -> &'static Runtime {
 /// A session's supervisor with a folder to work in.
 struct Rig {
     agent: Agent,
-    folder: tempfile::TempDir,
+    /// In a folder that nobody else works in: errors list what is there.
+    root: PathBuf,
+    _folder: tempfile::TempDir,
     home: tempfile::TempDir,
 }
 
@@ -68,15 +70,19 @@ impl Rig {
             transport: Transport::Unix,
             handler: Arc::new(NoCalls),
         };
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("root");
+        std::fs::create_dir(&root).unwrap();
         Self {
             agent: Agent::new(Arc::new(SocketLink::start(start).await.unwrap())),
-            folder: tempfile::tempdir().unwrap(),
+            root,
+            _folder: folder,
             home: tempfile::tempdir().unwrap(),
         }
     }
 
     fn root(&self) -> &Path {
-        self.folder.path()
+        &self.root
     }
 
     fn here(&self) -> LocalFiles {

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::{
-    CallContext, ToolCall, ToolHost, ToolSpec, patch, read_file, search_files, terminal, web_extract, web_search,
-    write_file,
+    CallContext, ToolCall, ToolHost, ToolSpec, patch, read_file, search_files, spill_files, terminal, web_extract,
+    web_search, write_file,
 };
 use crate::web::{Web, WebOptions};
 
@@ -58,7 +58,7 @@ impl ToolHost for BuiltinTools {
     }
 
     async fn call(&self, call: ToolCall, context: &CallContext) -> Value {
-        match call.name.as_str() {
+        let result = match call.name.as_str() {
             "read_file" => read_file::call(&call.arguments, context, self.spill_dir.as_deref()).await,
             "write_file" => write_file::call(&call.arguments, context).await,
             "search_files" => search_files::call(&call.arguments, context).await,
@@ -67,6 +67,10 @@ impl ToolHost for BuiltinTools {
             "web_search" => web_search::call(&call.arguments, context, &self.web).await,
             "web_extract" => web_extract::call(&call.arguments, context, &self.web, self.spill_dir.as_deref()).await,
             other => failure(format!("{other} is no built-in tool; use one that hermes_tools has")),
+        };
+        match &self.spill_dir {
+            Some(folder) => spill_files::explain(result, &call.arguments, folder),
+            None => result,
         }
     }
 }

@@ -14,6 +14,7 @@ mod write;
 
 pub(crate) use self::fetch::plain;
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -82,6 +83,33 @@ fn not_of_the_broker(path: PathBuf) -> Result<PathBuf, WorkspaceError> {
     Ok(path)
 }
 
+/// The path as results show it may stand for one whose name is no UTF-8, where that is the only one.
+fn meant(path: PathBuf) -> PathBuf {
+    let is_odd = |name: &OsStr| name.to_string_lossy().contains(char::REPLACEMENT_CHARACTER);
+    if !is_odd(path.as_os_str()) || path.symlink_metadata().is_ok() {
+        return path;
+    }
+    let mut found = PathBuf::new();
+    for part in path.components() {
+        let name = part.as_os_str();
+        let mut next = found.join(name);
+        if is_odd(name) && next.symlink_metadata().is_err() {
+            let is_like = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy() == name.to_string_lossy();
+            let mut like = std::fs::read_dir(&found)
+                .into_iter()
+                .flatten()
+                .filter_map(Result::ok)
+                .filter(is_like);
+            match (like.next(), like.next()) {
+                (Some(one), None) => next = one.path(),
+                _ => return path,
+            }
+        }
+        found = next;
+    }
+    found
+}
+
 impl LocalFiles {
     /// `workdir` must be absolute; `home` is what `~` stands for. Cheap: make one per call when
     /// the working directory moves.
@@ -128,7 +156,7 @@ impl LocalFiles {
             let text = format!("the path {path:?} holds a NUL character, which no file name can");
             return Err(WorkspaceError(text));
         }
-        self.absolute(path).and_then(not_of_the_broker)
+        self.absolute(path).map(meant).and_then(not_of_the_broker)
     }
 
     fn absolute(&self, path: &str) -> Result<PathBuf, WorkspaceError> {

@@ -9,6 +9,7 @@ mod read_file;
 mod search_files;
 mod shell;
 mod spec;
+mod spill_files;
 mod stub;
 mod terminal;
 mod web_extract;

@@ -5,8 +5,8 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::builtin::{failure, text};
+use super::spill_files::is_spill;
 use super::{CallContext, LocalFiles, Page, ReadRequest, ToolSpec};
-use crate::output::SPILL_PREFIXES;
 
 const DEFAULT_LIMIT: u64 = 2000;
 
@@ -60,13 +60,13 @@ pub(super) async fn call(arguments: &Map<String, Value>, context: &CallContext, 
         limit: arguments.get("limit").and_then(whole).unwrap_or(DEFAULT_LIMIT),
         raw: arguments.get("raw").and_then(Value::as_bool).unwrap_or(false),
     };
-    let limit = request.limit;
+    let (offset, limit) = (request.offset.clone(), request.limit);
     let page = match spill_dir {
         Some(folder) if is_spill(Path::new(path), folder) => LocalFiles::new(folder, None).read_page(request).await,
         _ => context.workspace.read_page(request).await,
     };
     match page {
-        Ok(page) => result(page, limit),
+        Ok(page) => result(page, &offset, limit),
         Err(error) => failure(error.to_string()),
     }
 }
@@ -81,18 +81,7 @@ pub(super) fn whole(number: &Value) -> Option<u64> {
     number.as_u64().or_else(|| number.as_f64().map(|number| number as u64))
 }
 
-/// Whether a path names an existing spill file of ours. Anything else is the target's, so that
-/// a remote script learns nothing of the broker's files, not even names.
-fn is_spill(path: &Path, folder: &Path) -> bool {
-    let is_ours = path.parent() == Some(folder)
-        && path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .is_some_and(|name| SPILL_PREFIXES.iter().any(|prefix| name.starts_with(prefix)));
-    is_ours && path.symlink_metadata().is_ok_and(|metadata| metadata.is_file())
-}
-
-fn result(page: Page, limit: u64) -> Value {
+fn result(page: Page, offset: &str, limit: u64) -> Value {
     let lines = page.content.lines().count() as u64;
     let mut result = json!({
         "content": page.content,
@@ -102,20 +91,31 @@ fn result(page: Page, limit: u64) -> Value {
     });
     if let Some(next) = page.next_offset {
         let next = next.parse::<u64>().map_or_else(|_| Value::from(next), Value::from);
-        let total = page
-            .total_lines
-            .map(|lines| format!(" of {lines} lines"))
-            .unwrap_or_default();
+        let total = page.total_lines.map(counted);
+        let of = total.map(|total| format!(" of a file of {total}")).unwrap_or_default();
         let cut = if lines < limit {
-            "as much as one page holds"
+            "as much as one page holds".to_owned()
         } else {
-            "limit lines"
+            format!("{}, as many as limit allows", counted(limit))
         };
-        let hint = format!("This is a part{total}, {cut}: read on with offset={next}.");
+        let hint = format!("This is a part{of}: {cut}. Read on with offset={next}.");
         result["next_offset"] = next;
         result["hint"] = hint.into();
+    } else if let (Some(total), Some(first)) = (page.total_lines, first_line(offset))
+        && first > total.max(1)
+    {
+        result["hint"] = format!("offset={offset} is past the end: the file has {}.", counted(total)).into();
     }
     result
+}
+
+/// The line of an offset, which may point inside it.
+fn first_line(offset: &str) -> Option<u64> {
+    offset.split(':').next()?.parse().ok()
+}
+
+fn counted(lines: u64) -> String {
+    format!("{lines} line{}", if lines == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]
@@ -141,7 +141,25 @@ mod tests {
         assert_eq!(part["content"], "b\n");
         assert_eq!(part["truncated"], true);
         assert_eq!(part["next_offset"], 3);
-        assert!(part["hint"].as_str().unwrap().contains("offset=3"));
+        assert_eq!(
+            part["hint"],
+            "This is a part of a file of 3 lines: 1 line, as many as limit allows. Read on with offset=3."
+        );
+        for (offset, hint) in [(json!(4), true), (json!("9:3"), true), (json!(3), false)] {
+            let page = call(
+                &host,
+                files.clone(),
+                "read_file",
+                json!({"path": "f", "offset": offset}),
+            )
+            .await;
+            assert_eq!(page["truncated"], false);
+            let told = format!(
+                "offset={} is past the end: the file has 3 lines.",
+                offset.as_str().unwrap_or("4")
+            );
+            assert_eq!(page.get("hint"), hint.then_some(&json!(told)), "{offset}");
+        }
         let missing = call(&host, files.clone(), "read_file", json!({"path": "g"})).await;
         assert_eq!(missing.as_object().unwrap().len(), 1);
         assert!(missing["error"].is_string());
@@ -155,20 +173,19 @@ mod tests {
     async fn spill_files_are_served_and_nothing_beside_them() {
         let target = tempfile::tempdir().unwrap();
         let spill = tempfile::tempdir().unwrap();
-        for name in ["stdout-1.txt", "page-1.txt", "secret"] {
+        for name in ["stdout-1.txt", "secret"] {
             std::fs::write(spill.path().join(name), "spilled").unwrap();
-        }
-        std::os::unix::fs::symlink(spill.path().join("secret"), spill.path().join("stdout-2")).unwrap();
-        for ours in ["stdout-1.txt", "page-1.txt"] {
-            assert!(is_spill(&spill.path().join(ours), spill.path()), "{ours}");
-        }
-        for other in ["secret", "stdout-2", "stdout-none", "x/../stdout-1.txt"] {
-            assert!(!is_spill(&spill.path().join(other), spill.path()), "{other}");
         }
         let host = BuiltinTools::new(Some(spill.path().into()));
         let path = spill.path().join("stdout-1.txt");
         let files = workspace(target.path(), silent());
-        let result = call(&host, files, "read_file", json!({ "path": path })).await;
+        let result = call(&host, files.clone(), "read_file", json!({ "path": path })).await;
         assert_eq!(result["content"], "1|spilled");
+        // The others tell of it where they fail.
+        let arguments = json!({"path": path, "old_string": "x", "new_string": "y"});
+        let result = call(&host, files.clone(), "patch", arguments).await;
+        assert!(result["error"].as_str().unwrap().contains("only read_file"), "{result}");
+        let other = call(&host, files, "read_file", json!({"path": spill.path().join("none")})).await;
+        assert!(!other["error"].as_str().unwrap().contains("only read_file"), "{other}");
     }
 }

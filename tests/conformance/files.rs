@@ -128,7 +128,7 @@ pages = list(pieces())
 print(len(text.encode()) > 8 << 20, len(pages) > 8, max(len(page['content'].encode()) for page in pages) <= 1 << 20)
 print(''.join(page['content'].partition('|')[2] for page in pages) == text, 'one page holds' in pages[0]['hint'])
 print(json.loads(''.join(page['content'] for page in pieces(raw=True))) == json.loads(text))
-print('limit lines' in read_file('/etc/passwd', limit=1)['hint'])");
+print('1 line, as many as limit allows' in read_file('/etc/passwd', limit=1)['hint'])");
     assert_eq!(printed, "True True True\nTrue True\nTrue\nTrue\n");
 }
 
@@ -313,6 +313,14 @@ fn the_spill_file_can_be_read(rig: &Rig) {
     let path = outcome.stdout_spill_path.expect("it was too long");
     let result = read(&session, &json!({"path": path, "offset": 10001, "limit": 1}));
     assert_eq!(result["content"], "10001|line 10000", "{result}");
+    // Where the other tools do not see it, they say what does.
+    let code = format!(
+        "
+from hermes_tools import patch, search_files, terminal
+for answer in search_files('line', path='{path}'), patch('{path}', 'line 1', 'x'), terminal('head {path}'):
+    print(not answer.get('error') or 'only read_file reads it' in answer['error'])"
+    );
+    assert_eq!(session.ok(&code), "True\n".repeat(3));
 }
 
 fn what_lets_the_account_in_is_not_written(rig: &Rig) {

@@ -13,6 +13,8 @@ pub(crate) const CASES: &[Case] = cases![
     what_is_left_out_and_what_a_path_brings_back,
     pages_join_to_the_whole,
     paths_go_to_the_other_tools,
+    names_that_are_no_utf8_go_to_the_other_tools,
+    what_is_the_sessions_own_is_not_found,
     what_cannot_be_searched_says_so,
     unreadable_folders_are_warned_of,
     a_search_that_nobody_waits_for_ends,
@@ -152,6 +154,34 @@ print(found('.'), found('..'))
          ['../work/src/deep/one.py', '../work/src/two.py']\n\
          ['deep/one.py', 'two.py'] ['../src/deep/one.py', '../src/two.py']\n"
     );
+}
+
+fn names_that_are_no_utf8_go_to_the_other_tools(rig: &Rig) {
+    let code = r"
+import os
+from hermes_tools import patch, read_file, search_files, write_file
+os.mkdir(b'd\xff')
+for name in b'caf\xe9', b'd\xff/in', b'x\xfe', b'x\xff': open(name, 'w').write('needle')
+found = [match['path'] for match in search_files('needle')['matches']]
+for path in found[:2]:
+    print(read_file(path).get('content'), patch(path, 'needle', 'found').get('success'), search_files('found', path=path)['total_count'])
+print(write_file(found[0], 'new').get('dirs_created'), open(b'caf\xe9').read(), sorted(os.listdir(b'.')))
+print(['does not exist' in read_file(path).get('error', '') for path in found[2:]])";
+    assert_eq!(
+        rig.session().ok(code),
+        "1|needle True 1\n1|needle True 1\n[] new [b'caf\\xe9', b'd\\xff', b'x\\xfe', b'x\\xff']\n[True, True]\n"
+    );
+}
+
+fn what_is_the_sessions_own_is_not_found(rig: &Rig) {
+    let code = r"
+import os, hermes_tools
+folder = os.path.dirname(os.path.dirname(hermes_tools.__file__))
+above, name = os.path.split(folder)
+found = [hermes_tools.search_files('import', path=above, file_glob='*.py', output_mode='files_only', limit=10000)['files']]
+found.append(hermes_tools.search_files('*', target='files', path=above, limit=10000)['files'])
+print([path for files in found for path in files if name in path], os.path.exists(hermes_tools.__file__))";
+    assert_eq!(rig.session().ok(code), "[] True\n");
 }
 
 fn what_cannot_be_searched_says_so(rig: &Rig) {

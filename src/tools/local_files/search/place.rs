@@ -227,10 +227,19 @@ fn odd(folder: &Path, rules: &Path) -> String {
     )
 }
 
-/// Leaves out the processes whose files are the broker's own.
+/// Leaves out what is the broker's own: its process, and the folders of sessions.
 fn not_of_the_broker() -> impl Fn(&DirEntry) -> bool + Clone {
     let own = PathBuf::from(format!("/proc/{}", std::process::id()));
-    move |entry: &DirEntry| entry.path() != own
+    move |entry: &DirEntry| entry.path() != own && !(is_dir(entry) && is_of_session(entry.file_name().as_bytes()))
+}
+
+/// Whether a folder with this name is that of a session.
+fn is_of_session(name: &[u8]) -> bool {
+    let Some(id) = name.strip_prefix(b"talaria-") else {
+        return false;
+    };
+    let id = id.strip_suffix(b"-disk").unwrap_or(id);
+    id.len() == 32 && id.iter().all(u8::is_ascii_hexdigit)
 }
 
 /// Whether rules of git hold there only within a repository: outside of any, they hold without one.
