@@ -269,7 +269,7 @@ class Rig:
 
     def end(self, process: subprocess.Popen[str]) -> str:
         try:
-            out, err = process.communicate(timeout=240)  # bounds a hang
+            out, err = process.communicate(timeout=120)  # bounds a hang
         finally:
             process.kill()
         assert process.returncode == 0, err
