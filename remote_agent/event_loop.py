@@ -31,6 +31,12 @@ if TYPE_CHECKING:
         def expired(self) -> None:
             """The deadline has come."""
 
+        def answer(self, call: bytes, body: bytes) -> bool:
+            """Puts the answer to a tool call in its place. False: the broker has to give it."""
+
+        def call_back(self, call: bytes) -> None:
+            """Tells whoever made that call that it has been answered."""
+
         def kernel_gone(self) -> None:
             """A kernel and all of its processes have ended."""
 

@@ -48,6 +48,13 @@ class Pipe:
     def expired(self) -> None:
         """Nothing is waited for."""
 
+    def answer(self, call: bytes, body: bytes) -> bool:
+        """Calls go to the broker by a socket, and so do their answers."""
+        return False
+
+    def call_back(self, call: bytes) -> None:
+        """None was answered here."""
+
     def kernel_gone(self) -> None:
         """Calls travel through a socket: nothing is left of them."""
 

@@ -41,6 +41,8 @@ NOT_BEGUN = 2.0
 SEEN_OFF = 5.0
 #: Seconds that a look waits to be told that there is room for more, and for more to say where there was much; in all.
 ROOM, MORE, LONGEST_LOOK = 1.0, 0.1, 5.0
+#: Offset of an answer that only asks whether the supervisor's own is in place.
+GIVEN = 1
 #: The bytes acknowledged at once from which on the supervisor is told: it may have held back output.
 MUCH = 1 << 15
 
@@ -359,6 +361,9 @@ class Relay:
             self._refuse(key, "the body cannot be stored", error)
 
     def _answer(self, key: bytes, payload: bytes, offset: int, final: bool) -> None:
+        if offset == GIVEN and is_call(key) and self._requests.is_open(key):
+            self._refuse(key, "the supervisor has not answered", FileExistsError("the request is there"))
+            return
         self._settle(key, payload, b"")
 
     def _answer_by_blob(self, key: bytes, payload: bytes, offset: int, final: bool) -> None:

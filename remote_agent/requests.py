@@ -21,6 +21,25 @@ def is_call(name: bytes) -> bool:
     return len(name) > 17 and name[16] == 45 and _HEX.issuperset(name[:16]) and name[17:].isdigit() and len(name) < 40
 
 
+def answer_here(folder: directory.Directory, call: bytes, body: bytes) -> bool:
+    """Puts a short answer of the supervisor's own beside its request. Whether the request was there."""
+    request = folder.at(b"rpc/req_" + call)
+    if not os.path.lexists(request):
+        return False
+    directory.put(folder.at(b"rpc/res_" + call), body)
+    _remove(request)
+    directory.unlink(folder.at(b"disk/req_" + call))
+    return True
+
+
+def call_back(folder: directory.Directory, call: bytes) -> None:
+    """Rings the client of a call that was answered; what was put there for one that is dead goes."""
+    bell = b"rpc/bell_" + call[:16]
+    if not folder.ring(bell):
+        for name in (b"rpc/res_" + call, b"disk/res_" + call, bell):
+            directory.unlink(folder.at(name))
+
+
 class Large:
     """A request above one frame, on its way piece by piece."""
 
@@ -115,15 +134,15 @@ class Requests:
         except OSError:
             directory.unlink(moved)
             directory.put(answer, b"")
-        bell = b"rpc/bell_" + call[:16]
         _remove(request)
         if large:
             directory.unlink(folder.at(b"disk/req_" + call))
-        if not folder.ring(bell):
-            # Whoever waited is dead.
-            for name in (answer, moved, folder.at(bell)):
-                directory.unlink(name)
+        call_back(folder, call)
         return True
+
+    def is_open(self, call: bytes) -> bool:
+        """Whether a request lies there."""
+        return os.path.lexists(self._folder.at(b"rpc/req_" + call))
 
     def forget(self) -> None:
         """The directory was made anew: requests that lie there again were written again."""

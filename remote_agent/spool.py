@@ -7,6 +7,7 @@ import time
 
 import directory
 import lease
+import requests
 import wire
 from alarm import Alarm
 from event_log import EventLog
@@ -128,6 +129,17 @@ class Spool:
         if self._folder.is_bell_gone(self._bell):
             return False
         return not self._folder.is_gone() and all(os.path.isdir(self._folder.at(name)) for name in parts)
+
+    def answer(self, call: bytes, body: bytes) -> bool:
+        """Puts the answer to a call beside its request. False: the request is not there, or there is no room."""
+        try:
+            return requests.answer_here(self._folder, call, body)
+        except OSError:
+            return False
+
+    def call_back(self, call: bytes) -> None:
+        """Rings the client of a call."""
+        requests.call_back(self._folder, call)
 
     def kernel_gone(self) -> None:
         """Removes what the kernel's processes left of their calls."""

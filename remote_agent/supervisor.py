@@ -47,7 +47,7 @@ class Supervisor:
         self._start: List[bytes] = []
         self._kernel: Optional[Union[Kernel, OneShot]] = None
         self._jobs: Dict[bytes, Job] = {}
-        self._verbs = Verbs(self._loop, folders[0] if folders else b"")
+        self._verbs = Verbs(self._loop, conduit, folders[0] if folders else b"")
         self._last_cell = 0
         self._closing = False
 

@@ -1,6 +1,8 @@
 """Verbs: file operations of scripts, handed to a worker process that is started when the first one comes.
 
-V number, verb, folder, home, arguments …  is answered by  v number, `ok` or `error`, fields …
+V number, verb, folder, home, call, arguments …  is answered by  v number, `ok` or `error`, fields …
+
+Where a call is named, whose answer the result is, it is answered here, and `!` stands behind the `ok` or `error`.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
     import signal
     import socket
-    from typing import Callable, List, Optional, Set
+    from typing import Callable, Dict, List, Optional
 
-    from event_loop import Loop
+    from event_loop import Conduit, Loop
 else:
     import _signal as signal
     import _socket as socket
@@ -31,10 +33,10 @@ KILLED = b"the process that reads and writes files was killed; whether this was 
 class Verbs:
     """The verbs under way, and the worker that does them."""
 
-    def __init__(self, loop: Loop, session: bytes) -> None:
-        self._loop = loop
+    def __init__(self, loop: Loop, conduit: Conduit, session: bytes) -> None:
+        self._loop, self._conduit = loop, conduit
         self._session = session
-        self._under_way: Set[bytes] = set()
+        self._under_way: Dict[bytes, bytes] = {}  # number → the call that it answers, or nothing
         self._worker: Optional[_Worker] = None
         self._ending: List[_Worker] = []
 
@@ -49,7 +51,7 @@ class Verbs:
         return [worker.tree for worker in workers]
 
     def run(self, fields: List[bytes]) -> None:
-        """Begins one: number, verb, folder, home, arguments."""
+        """Begins one: number, verb, folder, home, call, arguments."""
         try:
             if self._worker is None:
                 self._worker = _Worker(self._loop, self._session, self._answered, self._lost, self._gone)
@@ -57,14 +59,14 @@ class Verbs:
             why = b"no process for file operations could be started: %s; try it again" % _text(error)
             self._loop.send(b"v", fields[0], b"error", why)
             return
-        self._under_way.add(fields[0])
+        self._under_way[fields[0]] = fields[4]
         self._worker.send(fields)
 
     def stop(self, number: bytes) -> None:
         """Nobody waits for it any more. What it does to a file may still happen; a search ends."""
         if number in self._under_way and self._worker is not None:
             self._worker.stop(number)
-        self._answered([number, b"error", b"the file operation was stopped"])
+        self._answered([number, b"", b"error", b"the file operation was stopped"])
 
     def close(self) -> List[int]:
         """The session ends: no verb begins any more. Those that have begun to change files are to be waited for: the
@@ -77,12 +79,19 @@ class Verbs:
             self._worker.settle()
 
     def _answered(self, fields: List[bytes]) -> None:
-        if fields[0] in self._under_way:
-            self._under_way.remove(fields[0])
-            if sum(map(len, fields)) <= LARGE:
-                self._loop.send(b"v", *fields)
-            elif not self._loop.offer(b"v", *fields):
-                self._loop.send(b"v", fields[0], b"error", NO_ROOM)
+        number, answer, verdict, *found = fields
+        call = self._under_way.pop(number, None)
+        if call is None:
+            return
+        is_given = bool(call and answer) and self._conduit.answer(call, answer)
+        mark = b"!" if is_given else b""
+        if sum(map(len, found)) <= LARGE:
+            self._loop.send(b"v", number, verdict + mark, *found)
+        elif not self._loop.offer(b"v", number, verdict + mark, *found):
+            self._loop.send(b"v", number, b"error" + mark, NO_ROOM)
+        if is_given:
+            # Only now: what the script does next must not be heard of before.
+            self._conduit.call_back(call)
 
     def _lost(self, worker: _Worker) -> None:
         """The worker has ended, or is no longer to be spoken to: the next verb gets another one."""
@@ -90,7 +99,7 @@ class Verbs:
             self._worker = None
             self._ending.append(worker)
             for number in sorted(self._under_way, key=int):
-                self._answered([number, b"error", KILLED])
+                self._answered([number, b"", b"error", KILLED])
 
     def _gone(self, worker: _Worker) -> None:
         self._lost(worker)

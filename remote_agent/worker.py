@@ -59,13 +59,14 @@ class Server:
                 if "search" in sys.modules:
                     sys.modules["search"].stop(message[1][0])
                 continue
-            number, verb, folder, home, *arguments = message[1]
-            answer = wire.pack(b"v", number, *self._perform(verb, folder, home, arguments))
+            number, verb, folder, home, call, *arguments = message[1]
+            result = self._perform(verb, folder, home, arguments)
+            answer = self._answer(verb, arguments, result) if call else b""
             if verb in CHANGES:
                 self._count_changing(-1)
             try:
                 with self._sending:
-                    self._channel.sendall(answer)
+                    self._channel.sendall(wire.pack(b"v", number, answer, *result))
             except OSError:
                 return  # the session has ended
 
@@ -93,6 +94,12 @@ class Server:
                 return None
             self._received.extend(self._reader.feed(data))
         return self._received.pop(0)
+
+    @staticmethod
+    def _answer(verb: bytes, arguments: List[bytes], result: List[bytes]) -> bytes:
+        import answers
+
+        return answers.answer(verb, arguments, result)
 
     @staticmethod
     def _perform(verb: bytes, folder: bytes, home: bytes, arguments: List[bytes]) -> List[bytes]:

@@ -92,6 +92,7 @@ const DIRECTORY_MODULES: &[Module] = modules![
     "event_log",
     "spool",
     "log_reader",
+    "answers",
     "requests",
     "blobs",
     "outbox",

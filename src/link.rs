@@ -6,6 +6,7 @@
 pub(crate) mod call;
 pub(crate) mod introduction;
 pub mod message;
+mod reply;
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 
 pub use message::{CellDone, JobDone, KernelStart, LinkCommand, LinkEvent, RunCell, RunJob, RunVerb, VerbDone};
+pub use reply::Reply;
 
 /// Why a link failed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -71,6 +73,8 @@ pub struct IncomingCall {
     pub tool: String,
     /// The arguments.
     pub arguments: Map<String, Value>,
+    /// Its caller, where the target may answer it.
+    pub reply: Option<Arc<Reply>>,
 }
 
 /// Answers the tool calls that arrive over a link.

@@ -94,7 +94,7 @@ impl Rig {
         let arguments = arguments.iter().map(|field| Bytes::copy_from_slice(field)).collect();
         let work = self
             .agent
-            .run_verb(verb, bytes(self.root()), bytes(self.home.path()), arguments);
+            .run_verb(verb, bytes(self.root()), bytes(self.home.path()), arguments, None);
         tokio::time::timeout(HANG, work).await.unwrap()
     }
 
@@ -541,7 +541,7 @@ fn unknown_verbs_are_refused_and_dropped_ones_hold_up_nobody() {
         for number in 0..20 {
             let folder = rig.root().as_os_str().as_bytes().to_vec();
             let arguments = vec![Bytes::from(format!("f{number}")), Bytes::from("x")];
-            let work = rig.agent.run_verb("write", folder, Vec::new(), arguments);
+            let work = rig.agent.run_verb("write", folder, Vec::new(), arguments, None);
             let _ = tokio::time::timeout(Duration::from_micros(300 * number), work).await;
         }
         assert_eq!(rig.write("f", "last").await.unwrap().bytes_written, 4);

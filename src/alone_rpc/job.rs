@@ -171,5 +171,12 @@ pub(super) async fn perform(site: Arc<Site>, verb: RunVerb, events: mpsc::Sender
         Err(reason) => (false, vec![Bytes::from(reason)]),
     };
     let number = verb.number;
-    let _ = events.send(LinkEvent::VerbDone(VerbDone { number, ok, fields })).await;
+    let _ = events
+        .send(LinkEvent::VerbDone(VerbDone {
+            number,
+            ok,
+            answered: false,
+            fields,
+        }))
+        .await;
 }

@@ -2,16 +2,20 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
 use super::frame::{Frame, MAX_PAYLOAD, kind};
 use super::uploads::Uploads;
 use crate::limits::MAX_CALL_FRAME;
+use crate::link::Reply;
 use crate::link::call::too_large;
 
 /// Attempts to store an answer after which an error takes its place.
 const ATTEMPTS: u32 = 3;
+/// Offset of an answer frame that only asks whether the target's own answer is in place.
+const GIVEN: u64 = 1;
 pub(super) const LOST: &[u8] = br#"{"error": "the call ran once, and its answer was lost on the target; look at what it did before it is made again"}"#;
 const UNSTORED: &[u8] =
     br#"{"error": "the call ran, but its answer could not be stored on the target; free space there, and look at what it did before it is made again"}"#;
@@ -51,14 +55,24 @@ enum Call {
     Receiving(BytesMut),
     Running {
         size: u64,
+        reply: Arc<Reply>,
     },
     Answered {
         size: u64,
         body: Bytes,
         is_blob: bool,
+        /// Whether the target gave the answer itself; it is asked whether that is in place.
+        is_given: bool,
         sent: bool,
         refusals: u32,
     },
+}
+
+impl Call {
+    fn running(id: CallId, size: u64) -> Self {
+        let reply = Arc::new(Reply::new(id.to_string()));
+        Self::Running { size, reply }
+    }
 }
 
 /// What is to be done about calls.
@@ -115,7 +129,7 @@ impl Calls {
                 }
             }
             None if ran_before => {
-                self.open.insert(id, Call::Running { size: 0 });
+                self.open.insert(id, Call::running(id, 0));
                 self.answer(id, Bytes::from_static(LOST), None);
             }
             None if frame.offset != 0 => {}
@@ -140,7 +154,12 @@ impl Calls {
         let earlier: Vec<CallId> = self
             .open
             .range(first..id)
-            .filter(|(_, call)| !matches!(call, Call::Answered { .. }))
+            .filter(|(_, call)| match call {
+                Call::Answered { .. } => false,
+                // The target may have answered: word of it is on its way.
+                Call::Running { reply, .. } => !reply.is_promised(),
+                Call::Receiving(_) => true,
+            })
             .map(|(earlier, _)| *earlier)
             .collect();
         for earlier in earlier {
@@ -149,25 +168,35 @@ impl Calls {
             }
         }
         self.highest.insert(id.client, id.sequence);
-        self.open.insert(id, Call::Running { size });
+        self.open.insert(id, Call::running(id, size));
     }
 
     /// Takes the answer of a running call; of another, nobody wants it any more.
     pub(super) fn answer(&mut self, id: CallId, body: Bytes, uploads: Option<&mut Uploads>) {
-        if let Some(Call::Running { size }) = self.open.get(&id) {
+        if let Some(Call::Running { size, reply }) = self.open.get(&id) {
             let is_blob = body.len() > MAX_PAYLOAD;
+            let is_given = reply.is_given();
             let call = Call::Answered {
                 size: *size,
                 body: body.clone(),
                 is_blob,
+                is_given,
                 sent: false,
                 refusals: 0,
             };
-            if let (true, Some(uploads)) = (is_blob, uploads) {
+            if let (true, false, Some(uploads)) = (is_blob, is_given, uploads) {
                 uploads.add(id.to_string(), body);
             }
             self.open.insert(id, call);
             self.queue(id);
+        }
+    }
+
+    /// The caller of a running call, for whoever may have the target answer it.
+    pub(super) fn reply(&self, id: CallId) -> Option<Arc<Reply>> {
+        match self.open.get(&id) {
+            Some(Call::Running { reply, .. }) => Some(reply.clone()),
+            _ => None,
         }
     }
 
@@ -180,19 +209,32 @@ impl Calls {
     /// The next answer that can be sent now.
     pub(super) fn next_frame(&mut self, uploads: &Uploads) -> Option<Frame> {
         let at = self.unsent.iter().position(|id| match self.open.get(id) {
-            Some(Call::Answered { is_blob: true, .. }) => uploads.is_complete(&id.to_string()),
+            Some(Call::Answered {
+                is_blob: true,
+                is_given: false,
+                ..
+            }) => uploads.is_complete(&id.to_string()),
             _ => true,
         })?;
         let id = self.unsent.remove(at)?;
         let Some(Call::Answered {
-            body, is_blob, sent, ..
+            body,
+            is_blob,
+            is_given,
+            sent,
+            ..
         }) = self.open.get_mut(&id)
         else {
             return self.next_frame(uploads);
         };
         *sent = true;
         let name = id.to_string();
-        Some(if *is_blob {
+        Some(if *is_given {
+            Frame {
+                offset: GIVEN,
+                ..Frame::whole(kind::ANSWER, name, Bytes::new())
+            }
+        } else if *is_blob {
             Frame::whole(kind::ANSWER_BLOB, name.clone(), name)
         } else {
             Frame::whole(kind::ANSWER, name, body.clone())
@@ -214,6 +256,7 @@ impl Calls {
         let Some(Call::Answered {
             body,
             is_blob,
+            is_given,
             sent,
             refusals,
             ..
@@ -221,9 +264,16 @@ impl Calls {
         else {
             return;
         };
-        *refusals += 1;
         *sent = false;
         let name = id.to_string();
+        if std::mem::take(is_given) {
+            // It went with the directory, and the caller has asked again.
+            if *is_blob {
+                uploads.add(name, body.clone());
+            }
+            return self.queue(id);
+        }
+        *refusals += 1;
         if *refusals == ATTEMPTS {
             uploads.remove(&name);
             *is_blob = false;
@@ -252,7 +302,7 @@ impl Calls {
     pub(super) fn have(&self) -> BTreeMap<String, u64> {
         let bytes = |call: &Call| match call {
             Call::Receiving(buffer) => buffer.len() as u64,
-            Call::Running { size } | Call::Answered { size, .. } => *size,
+            Call::Running { size, .. } | Call::Answered { size, .. } => *size,
         };
         self.open
             .iter()

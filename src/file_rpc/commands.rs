@@ -103,6 +103,7 @@ impl Purpose {
             Self::Verb(number) => Some(LinkEvent::VerbDone(VerbDone {
                 number,
                 ok: false,
+                answered: false,
                 fields: vec![Bytes::from(detail)],
             })),
             Self::End | Self::Prepare | Self::Close | Self::Other => None,

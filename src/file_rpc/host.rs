@@ -5,6 +5,7 @@
 //! recognised by its number, its place or its call. So any link may break at any byte.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -15,7 +16,7 @@ use super::frame::{Frame, FrameError, MAX_PAYLOAD, cut, kind};
 use super::log::Log;
 use super::ready::{Ready, Resume};
 use super::uploads::Uploads;
-use crate::link::{LinkCommand, LinkError, LinkEvent};
+use crate::link::{LinkCommand, LinkError, LinkEvent, Reply};
 
 /// Bytes that are gathered before they are written: what comes later in importance waits for no more than that.
 const BATCH: usize = MAX_PAYLOAD;
@@ -122,6 +123,11 @@ impl Host {
             self.outstanding.insert(purpose);
         }
         self.commands.add(command, &mut self.uploads);
+    }
+
+    /// The caller of a running call.
+    pub(super) fn reply(&self, id: CallId) -> Option<Arc<Reply>> {
+        self.calls.reply(id)
     }
 
     /// Takes the answer of a call.

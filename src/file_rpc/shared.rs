@@ -23,7 +23,7 @@ use super::calls::CallId;
 use super::frame::Frame;
 use super::host::{Host, HostError, Signal};
 use crate::link::call::{append_answer, parse};
-use crate::link::{CallHandler, LinkCommand, LinkError, LinkEvent, Relinks};
+use crate::link::{CallHandler, IncomingCall, LinkCommand, LinkError, LinkEvent, Relinks, Reply};
 
 /// Time between two looks for what is to be said again.
 const RETRY: Duration = Duration::from_millis(500);
@@ -185,7 +185,8 @@ impl Shared {
         while let Some(one) = signal {
             match one {
                 Signal::Dispatch(id, body) => {
-                    let task = tokio::spawn(self.clone().run(id, body));
+                    let reply = state.host.reply(id);
+                    let task = tokio::spawn(self.clone().run(id, body, reply));
                     state.running.insert(id, task.abort_handle());
                 }
                 Signal::Cancel(id) => {
@@ -201,12 +202,12 @@ impl Shared {
     }
 
     /// Runs a call.
-    async fn run(self: Arc<Self>, id: CallId, request: Bytes) {
+    async fn run(self: Arc<Self>, id: CallId, request: Bytes, reply: Option<Arc<Reply>>) {
         let unanswered = Unanswered { shared: &self, id };
         let call = parse(&request, &self.token);
         drop(request);
         let answer = match call {
-            Ok(call) => self.handler.handle(call).await,
+            Ok(call) => self.handler.handle(IncomingCall { reply, ..call }).await,
             Err(refusal) => json!({ "error": refusal }),
         };
         let mut body = Vec::with_capacity(256);

@@ -12,7 +12,7 @@ use tracing::debug;
 use super::ending::signal_name;
 use super::jobs::{JobHandle, Running};
 use crate::link::{
-    CellDone, JobDone, KernelStart, Link, LinkCommand, LinkError, LinkEvent, RunCell, RunJob, RunVerb, VerbDone,
+    CellDone, JobDone, KernelStart, Link, LinkCommand, LinkError, LinkEvent, Reply, RunCell, RunJob, RunVerb, VerbDone,
 };
 
 /// Chunks of output (64 KiB each) that wait for whoever collects a cell or a job.
@@ -65,12 +65,18 @@ pub(super) enum JobEvent {
     Verb(VerbDone),
 }
 
+/// Whoever waits for a job or a file operation.
+struct Route {
+    sender: mpsc::Sender<JobEvent>,
+    reply: Option<Arc<Reply>>,
+}
+
 #[derive(Default)]
 struct Routes {
     starting: Option<oneshot::Sender<Result<KernelInfo, String>>>,
     ending: Option<oneshot::Sender<()>>,
     cell: Option<(u64, mpsc::Sender<CellEvent>)>,
-    jobs: HashMap<u64, mpsc::Sender<JobEvent>>,
+    jobs: HashMap<u64, Route>,
     lost: Option<KernelEnd>,
     remaining: u64,
     /// Why the link ended.
@@ -223,12 +229,12 @@ impl Agent {
     /// # Errors
     /// When the supervisor is gone.
     pub fn run_job(&self, make: impl FnOnce(u64) -> RunJob) -> Result<JobHandle, AgentError> {
-        self.begin(|number| LinkCommand::RunJob(make(number)))
+        self.begin(None, |number| LinkCommand::RunJob(make(number)))
             .map(JobHandle::new)
     }
 
     /// Does a file operation on the target: its results, or a sentence for the script. Dropped, it is forgotten over
-    /// there; what it does to a file may still happen.
+    /// there; what it does to a file may still happen. With `reply` the target may answer that call itself.
     ///
     /// # Errors
     /// When the supervisor ends first.
@@ -238,13 +244,15 @@ impl Agent {
         folder: Vec<u8>,
         home: Vec<u8>,
         arguments: Vec<Bytes>,
+        reply: Option<&Arc<Reply>>,
     ) -> Result<Result<Vec<Bytes>, String>, AgentError> {
-        let mut running = self.begin(|number| {
+        let mut running = self.begin(reply, |number| {
             LinkCommand::RunVerb(RunVerb {
                 number,
                 verb,
                 folder,
                 home,
+                reply: reply.cloned(),
                 arguments,
             })
         })?;
@@ -261,7 +269,7 @@ impl Agent {
         }
     }
 
-    fn begin(&self, make: impl FnOnce(u64) -> LinkCommand) -> Result<Running, AgentError> {
+    fn begin(&self, reply: Option<&Arc<Reply>>, make: impl FnOnce(u64) -> LinkCommand) -> Result<Running, AgentError> {
         let number = self.jobs.fetch_add(1, Ordering::Relaxed) + 1;
         let (sender, receiver) = mpsc::channel(QUEUE);
         {
@@ -269,7 +277,11 @@ impl Agent {
             if let Some(error) = &routes.gone {
                 return Err(error.clone().into());
             }
-            routes.jobs.insert(number, sender);
+            let reply = reply.cloned();
+            if let Some(reply) = &reply {
+                reply.promise();
+            }
+            routes.jobs.insert(number, Route { sender, reply });
         }
         self.link.send(make(number))?;
         Ok(Running::new(self.link.clone(), number, receiver))
@@ -376,20 +388,24 @@ async fn deliver(routes: &Mutex<Routes>, event: LinkEvent) {
             }
         }
         LinkEvent::JobOutput { job, data } => {
-            let sender = lock(routes).jobs.get(&job).cloned();
+            let sender = lock(routes).jobs.get(&job).map(|route| route.sender.clone());
             if let Some(sender) = sender {
                 let _ = sender.send(JobEvent::Output(data)).await;
             }
         }
         LinkEvent::JobDone(done) => {
-            let sender = lock(routes).jobs.remove(&done.job);
-            if let Some(sender) = sender {
+            let route = lock(routes).jobs.remove(&done.job);
+            if let Some(Route { sender, .. }) = route {
                 let _ = sender.send(JobEvent::Done(Box::new(done))).await;
             }
         }
         LinkEvent::VerbDone(done) => {
-            let sender = lock(routes).jobs.remove(&done.number);
-            if let Some(sender) = sender {
+            let route = lock(routes).jobs.remove(&done.number);
+            if let Some(Route { sender, reply }) = route {
+                // Here and not where it is waited for: the record of its cell may come next.
+                if let Some(reply) = reply {
+                    reply.settle(done.answered);
+                }
                 let _ = sender.send(JobEvent::Verb(done)).await;
             }
         }

@@ -19,7 +19,12 @@ pub(crate) fn parse(body: &[u8], token: &str) -> Result<IncomingCall, String> {
             format!("the call could not be read ({error}); arguments must be plain JSON values of valid Unicode")
         })?;
     if bool::from(given.as_bytes().ct_eq(token.as_bytes())) {
-        Ok(IncomingCall { cell, tool, arguments })
+        Ok(IncomingCall {
+            cell,
+            tool,
+            arguments,
+            reply: None,
+        })
     } else {
         Err("the call carries no valid token of this session and was refused".to_owned())
     }

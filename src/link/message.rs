@@ -3,9 +3,11 @@
 //! A message is a 4-byte big-endian length, a kind byte, and fields of a 4-byte length and bytes
 //! each; the other half of this file is `remote_agent/wire.py`.
 
+use std::sync::Arc;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use super::LinkError;
+use super::{LinkError, Reply};
 
 /// No message is larger: beyond it the stream is out of step.
 const MAX_MESSAGE: usize = 1 << 30;
@@ -90,6 +92,9 @@ pub struct RunVerb {
     pub folder: Vec<u8>,
     /// What `~` stands for; empty where that is not known.
     pub home: Vec<u8>,
+    /// The caller of a tool that the target is to answer: by the verb's result, in the shape that the tool of this
+    /// kind gives it.
+    pub reply: Option<Arc<Reply>>,
     /// The verb's own.
     pub arguments: Vec<Bytes>,
 }
@@ -182,6 +187,8 @@ pub struct VerbDone {
     pub number: u64,
     /// Whether it was done.
     pub ok: bool,
+    /// Whether the call that it was for has been answered over there.
+    pub answered: bool,
     /// Its results; or one sentence that says what went wrong.
     pub fields: Vec<Bytes>,
 }
@@ -403,7 +410,8 @@ impl RunVerb {
             .number(self.number)
             .field(self.verb)
             .field(&self.folder)
-            .field(&self.home);
+            .field(&self.home)
+            .field(self.reply.as_ref().map_or("", |reply| reply.call()));
         self.arguments.iter().fold(message, Packer::field).finish()
     }
 }
@@ -543,11 +551,16 @@ impl LinkEvent {
                 skipped: fields.skipped()?,
                 state: fields.bytes()?,
             }),
-            b'v' => Self::VerbDone(VerbDone {
-                number: fields.number()?,
-                ok: fields.bytes()?.as_ref() == b"ok",
-                fields: fields.rest()?,
-            }),
+            b'v' => {
+                let number = fields.number()?;
+                let how = fields.bytes()?;
+                Self::VerbDone(VerbDone {
+                    number,
+                    ok: how.starts_with(b"ok"),
+                    answered: how.ends_with(b"!"),
+                    fields: fields.rest()?,
+                })
+            }
             _ => return Err(LinkError::Malformed("its kind is unknown")),
         })
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
 use super::cell::OutputSink;
-use crate::link::{CallHandler, IncomingCall};
+use crate::link::{CallHandler, IncomingCall, Reply};
 use crate::tools::{CallContext, ToolCall, ToolHost, ToolSpec, Workspace, validate_arguments};
 
 /// The authority of one cell.
@@ -27,6 +28,35 @@ pub(super) struct Authority {
     pub(super) cancel: CancellationToken,
     pub(super) sink: Option<Arc<dyn OutputSink>>,
     pub(super) answers: Answers,
+    pub(super) replies: Replies,
+}
+
+/// Calls that the target may answer, for as long as they are handled.
+#[derive(Default)]
+pub(super) struct Replies(Mutex<Vec<Arc<Reply>>>);
+
+impl Replies {
+    fn list(&self) -> MutexGuard<'_, Vec<Arc<Reply>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lists a call until the guard is dropped.
+    fn handle<'a>(&'a self, reply: &'a Arc<Reply>) -> Handled<'a> {
+        self.list().push(reply.clone());
+        Handled { replies: self, reply }
+    }
+}
+
+struct Handled<'a> {
+    replies: &'a Replies,
+    reply: &'a Arc<Reply>,
+}
+
+impl Drop for Handled<'_> {
+    fn drop(&mut self) {
+        self.replies.list().retain(|other| !Arc::ptr_eq(other, self.reply));
+        self.reply.note();
+    }
 }
 
 /// What the calls of a cell were answered, as far as a hint may need it.
@@ -42,6 +72,8 @@ pub(super) struct Seen {
     pub(super) keys: BTreeMap<String, Vec<String>>,
 }
 
+/// How long a call that the target has answered may still take here.
+const NOTE_LIMIT: Duration = Duration::from_secs(1);
 /// Keys of a result that are remembered: a hint lists no more.
 const KEYS_SEEN: usize = 12;
 
@@ -124,11 +156,16 @@ impl Gate {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(authority);
     }
 
-    /// Shuts it; calls that are still open are cancelled.
-    pub(super) fn shut(&self) {
+    /// Shuts it; calls that are still open are cancelled. Returns when note was taken of those that the target answered.
+    pub(super) async fn shut(&self) {
         let authority = self.current.write().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(authority) = authority {
+            let mut answered = authority.replies.list().clone();
+            answered.retain(|reply| reply.is_given());
             authority.cancel.cancel();
+            for reply in answered {
+                let _ = tokio::time::timeout(NOTE_LIMIT, reply.noted()).await;
+            }
         }
     }
 
@@ -153,6 +190,8 @@ impl CallHandler for Gate {
             Ok(authority) => authority,
             Err(refusal) => return json!({ "error": refusal }),
         };
+        let reply = call.reply.clone();
+        let _handled = reply.as_ref().map(|reply| authority.replies.handle(reply));
         let tool = call.tool.clone();
         let answer = match authority.admit(&call) {
             Ok(()) => self.answer(&authority, call).await,
@@ -169,8 +208,10 @@ impl Gate {
         let context = CallContext {
             cancel: authority.cancel.clone(),
             workspace: self.workspace.clone(),
+            reply: call.reply.clone(),
         };
         let name = call.tool.clone();
+        let reply = call.reply;
         let call = ToolCall {
             name: call.tool,
             arguments: call.arguments,
@@ -180,9 +221,16 @@ impl Gate {
         let answer = AbortOnDropHandle::new(tokio::spawn(
             async move { flat_enough(host.call(call, &context).await) },
         ));
+        let cut = async {
+            authority.cancel.cancelled().await;
+            if reply.as_ref().is_some_and(|reply| reply.is_given()) {
+                // Its script has the answer: it is only to be taken note of.
+                std::future::pending::<()>().await;
+            }
+        };
         tokio::select! {
             biased;
-            () = authority.cancel.cancelled() => json!({
+            () = cut => json!({
                 "error": format!("the cell ended before {name} did; the call was cancelled")
             }),
             answer = answer => answer.unwrap_or_else(|failure| json!({ "error": host_failed(&name, failure) })),

@@ -10,7 +10,7 @@ use crate::tools::{ChangeError, Fetched, FetchedFile, FileChange, Shell, Workspa
 pub(super) async fn fetch(agent: &Agent, shell: &Shell, paths: Vec<String>) -> Result<Vec<Fetched>, WorkspaceError> {
     let count = paths.len();
     let paths = paths.into_iter().map(Bytes::from).collect();
-    let fields = perform(agent, shell, "fetch", paths).await?;
+    let fields = perform(agent, shell, "fetch", paths, None).await?;
     let found: Result<Vec<Fetched>, WorkspaceError> = fields.chunks(5).map(fetched).collect();
     found.and_then(|found| {
         if found.len() == count {
@@ -71,7 +71,7 @@ pub(super) async fn change(agent: &Agent, shell: &Shell, changes: Vec<FileChange
             }
         }
     }
-    let answer = perform(agent, shell, "change", arguments).await?;
+    let answer = perform(agent, shell, "change", arguments, None).await?;
     match &answer[..] {
         [done] if done == "done" => Ok(()),
         [kind, sentence] if kind == "conflict" => {

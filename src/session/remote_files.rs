@@ -1,21 +1,28 @@
 //! Files of a session on another target: verbs that its supervisor carries out there.
 
 use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::kernel::Agent;
+use crate::link::Reply;
 use crate::tools::{Page, Protected, ReadRequest, Shell, WorkspaceError, Written};
 
 /// Reads one page, as `read_page` of `remote_agent/workspace.py` gives it.
-pub(super) async fn read_page(agent: &Agent, shell: &Shell, request: ReadRequest) -> Result<Page, WorkspaceError> {
+pub(super) async fn read_page(
+    agent: &Agent,
+    shell: &Shell,
+    request: ReadRequest,
+    reply: Option<&Arc<Reply>>,
+) -> Result<Page, WorkspaceError> {
     let arguments = vec![
         Bytes::from(request.path),
         Bytes::from(request.offset),
         Bytes::from(request.limit.to_string()),
         Bytes::from_static(if request.raw { b"1" } else { b"" }),
     ];
-    let mut fields = perform(agent, shell, "read", arguments).await?.into_iter();
+    let mut fields = perform(agent, shell, "read", arguments, reply).await?.into_iter();
     let content = text(fields.next());
     let total_lines = text(fields.next());
     let file_size = text(fields.next());
@@ -35,13 +42,14 @@ pub(super) async fn write(
     path: &str,
     content: &str,
     protected: &Protected,
+    reply: Option<&Arc<Reply>>,
 ) -> Result<Written, WorkspaceError> {
     let mut arguments = vec![
         Bytes::copy_from_slice(path.as_bytes()),
         Bytes::copy_from_slice(content.as_bytes()),
     ];
     arguments.extend_from_slice(protected.patterns());
-    let mut fields = perform(agent, shell, "write", arguments).await?.into_iter();
+    let mut fields = perform(agent, shell, "write", arguments, reply).await?.into_iter();
     let bytes_written = text(fields.next());
     Ok(Written {
         bytes_written: bytes_written.parse().map_err(|_| malformed())?,
@@ -56,6 +64,7 @@ pub(super) async fn perform(
     shell: &Shell,
     verb: &'static str,
     arguments: Vec<Bytes>,
+    reply: Option<&Arc<Reply>>,
 ) -> Result<Vec<Bytes>, WorkspaceError> {
     let folder = shell.working_directory();
     let home = shell.place().home.clone().unwrap_or_default();
@@ -65,6 +74,7 @@ pub(super) async fn perform(
             folder.into_os_string().into_vec(),
             home.into_os_string().into_vec(),
             arguments,
+            reply,
         )
         .await
         .map_err(|error| WorkspaceError(format!("the file could not be reached: {error}")))?

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use super::authority::{Answers, Authority};
+use super::authority::{Answers, Authority, Replies};
 use super::cell::Cell;
 use super::handle::{Inner, Prepared, State, Unbegun};
 use super::hints;
@@ -105,6 +105,7 @@ impl Inner {
             cancel: CancellationToken::new(),
             sink: cell.sink.clone(),
             answers: Answers::default(),
+            replies: Replies::default(),
         });
         let spill = spill_folder(&self.options.environment);
         let mut collector = Collector::new((&limits).into(), spill, masker.clone());
@@ -118,7 +119,7 @@ impl Inner {
         let done = self
             .drive(&agent, cell, run, limits.timeout, is_here, &mut collector)
             .await;
-        self.gate.shut();
+        self.gate.shut().await;
         let relinks = agent.link().relinks();
         if relinks.count > links {
             prepared.notices.push(format!(

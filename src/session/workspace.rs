@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::terminal_output::TerminalOutput;
 use crate::kernel::{Agent, Ending};
+use crate::link::Reply;
 use crate::output::Stream;
 use crate::tools::{
     ChangeError, CommandOutput, CommandRequest, Fetched, FetchedFile, FileChange, Found, LocalFiles, Page, Protected,
@@ -118,16 +119,16 @@ async fn run_plan(
 
 #[async_trait]
 impl Workspace for SessionWorkspace {
-    async fn read_page(&self, request: ReadRequest) -> Result<Page, WorkspaceError> {
+    async fn read_page(&self, request: ReadRequest, reply: Option<&Arc<Reply>>) -> Result<Page, WorkspaceError> {
         let (shell, agent) = self.both()?;
         if shell.place().is_here() {
             local_files(&shell, &agent).read_page(request).await
         } else {
-            super::remote_files::read_page(&agent, &shell, request).await
+            super::remote_files::read_page(&agent, &shell, request, reply).await
         }
     }
 
-    async fn write(&self, path: &str, content: &str) -> Result<Written, WorkspaceError> {
+    async fn write(&self, path: &str, content: &str, reply: Option<&Arc<Reply>>) -> Result<Written, WorkspaceError> {
         let (shell, agent) = self.both()?;
         let protected = self.protected(&agent);
         if shell.place().is_here() {
@@ -136,16 +137,16 @@ impl Workspace for SessionWorkspace {
                 .write(path, content)
                 .await
         } else {
-            super::remote_files::write(&agent, &shell, path, content, &protected).await
+            super::remote_files::write(&agent, &shell, path, content, &protected, reply).await
         }
     }
 
-    async fn search(&self, request: SearchRequest) -> Result<Found, WorkspaceError> {
+    async fn search(&self, request: SearchRequest, reply: Option<&Arc<Reply>>) -> Result<Found, WorkspaceError> {
         let (shell, agent) = self.both()?;
         if shell.place().is_here() {
             local_files(&shell, &agent).search(request).await
         } else {
-            super::remote_search::search(&agent, &shell, request).await
+            super::remote_search::search(&agent, &shell, request, reply).await
         }
     }
 

@@ -96,6 +96,7 @@ pub(super) mod testing {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
+    use crate::link::Reply;
     use crate::tools::{
         ChangeError, CommandOutput, CommandRequest, Fetched, FileChange, Found, LocalFiles, Page, ReadRequest,
         SearchRequest, Workspace, WorkspaceError, Written, validate_arguments,
@@ -109,13 +110,13 @@ pub(super) mod testing {
 
     #[async_trait]
     impl Workspace for FakeWorkspace {
-        async fn read_page(&self, request: ReadRequest) -> Result<Page, WorkspaceError> {
+        async fn read_page(&self, request: ReadRequest, _: Option<&Arc<Reply>>) -> Result<Page, WorkspaceError> {
             self.files.read_page(request).await
         }
-        async fn write(&self, path: &str, content: &str) -> Result<Written, WorkspaceError> {
+        async fn write(&self, path: &str, content: &str, _: Option<&Arc<Reply>>) -> Result<Written, WorkspaceError> {
             self.files.write(path, content).await
         }
-        async fn search(&self, request: SearchRequest) -> Result<Found, WorkspaceError> {
+        async fn search(&self, request: SearchRequest, _: Option<&Arc<Reply>>) -> Result<Found, WorkspaceError> {
             self.files.search(request).await
         }
         async fn fetch(&self, paths: Vec<String>) -> Result<Vec<Fetched>, WorkspaceError> {
@@ -170,6 +171,7 @@ pub(super) mod testing {
         let context = CallContext {
             cancel: CancellationToken::new(),
             workspace,
+            reply: None,
         };
         host.call(
             ToolCall {

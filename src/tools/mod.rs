@@ -23,6 +23,8 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
+use crate::link::Reply;
+
 pub use arguments::validate_arguments;
 pub use builtin::BuiltinTools;
 pub use local_files::LocalFiles;
@@ -65,6 +67,8 @@ pub struct CallContext {
     pub cancel: CancellationToken,
     /// Files and commands of the session's target.
     pub workspace: Arc<dyn Workspace>,
+    /// The caller, where the target may answer a built-in tool.
+    pub(crate) reply: Option<Arc<Reply>>,
 }
 
 /// Answers tool calls. The built-in tools are one; an embedding agent brings its own.

@@ -63,7 +63,7 @@ pub(super) async fn call(arguments: &Map<String, Value>, context: &CallContext, 
     let (offset, limit) = (request.offset.clone(), request.limit);
     let page = match spill_dir {
         Some(folder) if is_spill(Path::new(path), folder) => LocalFiles::new(folder, None).read_page(request).await,
-        _ => context.workspace.read_page(request).await,
+        _ => context.workspace.read_page(request, context.reply.as_ref()).await,
     };
     match page {
         Ok(page) => result(page, &offset, limit),

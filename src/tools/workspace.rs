@@ -1,6 +1,7 @@
 //! Files and commands of a target: the seam under the built-in tools.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -8,6 +9,7 @@ use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 use super::{Found, SearchRequest};
+use crate::link::Reply;
 use crate::output::Truncation;
 
 /// What `read_file` asks of a target.
@@ -155,14 +157,17 @@ pub struct WorkspaceError(pub String);
 
 /// Files and commands of one session on its target. Relative paths start at the session's
 /// working directory, `~` is the target user's home.
+///
+/// Where `reply` is given, the target may answer that call itself, as the built-in tool of this kind would: give it only
+/// where that is the answer.
 #[async_trait]
 pub trait Workspace: Send + Sync {
     /// Reads one page of a file.
-    async fn read_page(&self, request: ReadRequest) -> Result<Page, WorkspaceError>;
+    async fn read_page(&self, request: ReadRequest, reply: Option<&Arc<Reply>>) -> Result<Page, WorkspaceError>;
     /// Writes a file whole or not at all, making the folders that are missing.
-    async fn write(&self, path: &str, content: &str) -> Result<Written, WorkspaceError>;
+    async fn write(&self, path: &str, content: &str, reply: Option<&Arc<Reply>>) -> Result<Written, WorkspaceError>;
     /// Searches files, or for them. Dropped, it ends soon.
-    async fn search(&self, request: SearchRequest) -> Result<Found, WorkspaceError>;
+    async fn search(&self, request: SearchRequest, reply: Option<&Arc<Reply>>) -> Result<Found, WorkspaceError>;
     /// What there is under some paths.
     async fn fetch(&self, paths: Vec<String>) -> Result<Vec<Fetched>, WorkspaceError>;
     /// Makes all changes or none. No file is ever to be seen half written.

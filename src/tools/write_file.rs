@@ -32,7 +32,7 @@ pub(super) fn spec() -> ToolSpec {
 
 pub(super) async fn call(arguments: &Map<String, Value>, context: &CallContext) -> Value {
     let (path, content) = (text(arguments, "path"), text(arguments, "content"));
-    match context.workspace.write(path, content).await {
+    match context.workspace.write(path, content, context.reply.as_ref()).await {
         Ok(written) => json!({
             "bytes_written": written.bytes_written,
             "dirs_created": written.dirs_created,

@@ -101,7 +101,9 @@ impl Rig {
 
     pub(crate) async fn there(&self, request: &SearchRequest) -> Result<Found, String> {
         let folder = self.root().as_os_str().as_bytes().to_vec();
-        let work = self.agent.run_verb("search", folder, Vec::new(), request.to_fields());
+        let work = self
+            .agent
+            .run_verb("search", folder, Vec::new(), request.to_fields(), None);
         let fields = tokio::time::timeout(HANG, work).await.unwrap().unwrap()?;
         Found::from_fields(request, fields).map_err(|error| error.to_string())
     }

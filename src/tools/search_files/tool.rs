@@ -80,7 +80,7 @@ pub(in crate::tools) async fn call(arguments: &Map<String, Value>, context: &Cal
         Err(error) => return failure(error),
     };
     let asked = request.clone();
-    match context.workspace.search(request).await {
+    match context.workspace.search(request, context.reply.as_ref()).await {
         Ok(found) => result(&asked, found),
         Err(error) => failure(error.to_string()),
     }
