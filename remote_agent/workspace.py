@@ -72,7 +72,7 @@ def perform(verb: bytes, folder: bytes, home: bytes, arguments: List[bytes]) -> 
     if verb == b"change":
         import changes
 
-        return changes.change(arguments)
+        return changes.change(arguments[1:])  # the first is for `answers`
     if verb == b"search":
         import search
 

@@ -366,4 +366,59 @@ mod tests {
             assert!(calls.next_frame(&uploads).is_none());
         }
     }
+
+    /// A call of the second client, running.
+    fn begun(calls: &mut Calls, name: &str) -> CallId {
+        calls.receive(
+            CallId::parse(name.as_bytes()).unwrap(),
+            Frame::whole(kind::CALL, name.to_owned(), Bytes::from_static(b"[]")),
+        );
+        calls.effects.clear();
+        CallId::parse(name.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn an_answer_that_the_target_gave_is_sent_only_where_it_is_missed() {
+        for size in [1, MAX_PAYLOAD + 1] {
+            let (mut calls, mut uploads) = (Calls::new(), Uploads::new(1 << 20));
+            let id = begun(&mut calls, "00000000000000ff-1");
+            let reply = calls.reply(id).unwrap();
+            reply.promise();
+            reply.settle(true);
+            calls.answer(id, vec![b'7'; size].into(), Some(&mut uploads));
+            let asked = calls.next_frame(&uploads).unwrap();
+            assert_eq!(
+                (asked.kind, asked.offset, asked.payload.len()),
+                (kind::ANSWER, GIVEN, 0)
+            );
+            assert!(calls.next_frame(&uploads).is_none() && !uploads.is_pending());
+            calls.refused(id, &mut uploads);
+            if size > MAX_PAYLOAD {
+                assert!(calls.next_frame(&uploads).is_none() && uploads.is_pending());
+            } else {
+                let whole = calls.next_frame(&uploads).unwrap();
+                assert_eq!((whole.kind, whole.offset, whole.payload.len()), (kind::ANSWER, 0, size));
+            }
+            calls.settled(id, &mut uploads);
+            assert!(calls.is_told() && !uploads.is_pending());
+        }
+    }
+
+    #[test]
+    fn a_caller_that_goes_on_cancels_only_what_the_target_does_not_answer() {
+        for promised in [false, true] {
+            let mut calls = Calls::new();
+            let id = begun(&mut calls, "00000000000000ff-1");
+            if promised {
+                calls.reply(id).unwrap().promise();
+            }
+            let next = "00000000000000ff-2";
+            calls.receive(
+                CallId::parse(next.as_bytes()).unwrap(),
+                Frame::whole(kind::CALL, next.to_owned(), Bytes::from_static(b"[]")),
+            );
+            assert_eq!(calls.effects.contains(&CallEffect::Cancel(id)), !promised);
+            assert_eq!(calls.reply(id).is_some(), promised);
+        }
+    }
 }

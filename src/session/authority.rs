@@ -205,13 +205,13 @@ impl CallHandler for Gate {
 impl Gate {
     /// What the host has to say to an admitted call.
     async fn answer(&self, authority: &Authority, call: IncomingCall) -> Value {
+        let reply = call.reply.filter(|_| authority.host.passes_answers_on());
         let context = CallContext {
             cancel: authority.cancel.clone(),
             workspace: self.workspace.clone(),
-            reply: call.reply.clone(),
+            reply: reply.clone(),
         };
         let name = call.tool.clone();
-        let reply = call.reply;
         let call = ToolCall {
             name: call.tool,
             arguments: call.arguments,

@@ -1,9 +1,13 @@
 //! Changes of files on another target: verbs that the session's supervisor carries out there.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use serde_json::Value;
 
 use super::remote_files::{malformed, perform};
 use crate::kernel::Agent;
+use crate::link::Reply;
 use crate::tools::{ChangeError, Fetched, FetchedFile, FileChange, Shell, WorkspaceError};
 
 /// What there is under some paths, as `fetch` of `remote_agent/changes.py` gives it.
@@ -44,8 +48,14 @@ fn fetched(fields: &[Bytes]) -> Result<Fetched, WorkspaceError> {
 }
 
 /// Makes all changes or none, as `change` of `remote_agent/changes.py` does.
-pub(super) async fn change(agent: &Agent, shell: &Shell, changes: Vec<FileChange>) -> Result<(), ChangeError> {
-    let mut arguments = Vec::new();
+pub(super) async fn change(
+    agent: &Agent,
+    shell: &Shell,
+    changes: Vec<FileChange>,
+    reply: Option<(&Arc<Reply>, &Value)>,
+) -> Result<(), ChangeError> {
+    let made = reply.map(|(_, result)| Bytes::from(result.to_string()));
+    let mut arguments = vec![made.unwrap_or_default()];
     for change in changes {
         match change {
             FileChange::Create { place, content, like } => {
@@ -71,7 +81,7 @@ pub(super) async fn change(agent: &Agent, shell: &Shell, changes: Vec<FileChange
             }
         }
     }
-    let answer = perform(agent, shell, "change", arguments, None).await?;
+    let answer = perform(agent, shell, "change", arguments, reply.map(|(reply, _)| reply)).await?;
     match &answer[..] {
         [done] if done == "done" => Ok(()),
         [kind, sentence] if kind == "conflict" => {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use async_trait::async_trait;
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::terminal_output::TerminalOutput;
@@ -169,12 +170,12 @@ impl Workspace for SessionWorkspace {
         Ok(found)
     }
 
-    async fn change(&self, changes: Vec<FileChange>) -> Result<(), ChangeError> {
+    async fn change(&self, changes: Vec<FileChange>, reply: Option<(&Arc<Reply>, &Value)>) -> Result<(), ChangeError> {
         let (shell, agent) = self.both()?;
         if shell.place().is_here() {
             local_files(&shell, &agent).change(changes).await
         } else {
-            super::remote_changes::change(&agent, &shell, changes).await
+            super::remote_changes::change(&agent, &shell, changes, reply).await
         }
     }
 

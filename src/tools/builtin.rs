@@ -73,6 +73,10 @@ impl ToolHost for BuiltinTools {
             None => result,
         }
     }
+
+    fn passes_answers_on(&self) -> bool {
+        true
+    }
 }
 
 /// The result of a call that failed.
@@ -122,7 +126,7 @@ pub(super) mod testing {
         async fn fetch(&self, paths: Vec<String>) -> Result<Vec<Fetched>, WorkspaceError> {
             self.files.fetch(&paths).await
         }
-        async fn change(&self, changes: Vec<FileChange>) -> Result<(), ChangeError> {
+        async fn change(&self, changes: Vec<FileChange>, _: Option<(&Arc<Reply>, &Value)>) -> Result<(), ChangeError> {
             self.files.change(changes).await
         }
         async fn run(

@@ -78,4 +78,9 @@ pub trait ToolHost: Send + Sync {
     fn tools(&self) -> &[ToolSpec];
     /// Answers one call. A failure is an object with an `error` key.
     async fn call(&self, call: ToolCall, context: &CallContext) -> Value;
+    /// Whether the target may answer a built-in tool's call to the script before [`ToolHost::call`] returns, which saves
+    /// a round trip: only where this host gives what [`BuiltinTools`] gives, unaltered. No by default.
+    fn passes_answers_on(&self) -> bool {
+        false
+    }
 }

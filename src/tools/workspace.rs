@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{Found, SearchRequest};
@@ -170,8 +171,9 @@ pub trait Workspace: Send + Sync {
     async fn search(&self, request: SearchRequest, reply: Option<&Arc<Reply>>) -> Result<Found, WorkspaceError>;
     /// What there is under some paths.
     async fn fetch(&self, paths: Vec<String>) -> Result<Vec<Fetched>, WorkspaceError>;
-    /// Makes all changes or none. No file is ever to be seen half written.
-    async fn change(&self, changes: Vec<FileChange>) -> Result<(), ChangeError>;
+    /// Makes all changes or none. No file is ever to be seen half written. With a reply comes what it is when they are
+    /// made.
+    async fn change(&self, changes: Vec<FileChange>, reply: Option<(&Arc<Reply>, &Value)>) -> Result<(), ChangeError>;
     /// Runs a shell command in the session's terminal state; killed when `cancel` fires.
     async fn run(&self, request: CommandRequest, cancel: &CancellationToken) -> Result<CommandOutput, WorkspaceError>;
 }

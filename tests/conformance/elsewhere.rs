@@ -8,6 +8,7 @@ use talaria_broker::outcome::Status;
 
 use crate::observe::{self, wait_until};
 use crate::rig::Rig;
+use crate::tool_host::Watched;
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
@@ -16,6 +17,8 @@ pub(crate) const CASES: &[Case] = cases![
     nothing_of_the_broker_travels_but_what_is_named,
     requests_that_are_forged_or_malformed_are_answered_or_ignored,
     a_polled_directory_does_the_same,
+    what_the_target_answers_is_what_the_broker_would,
+    a_host_that_alters_answers_is_not_passed_over,
     files_that_a_script_may_not_write_are_an_error,
     nothing_is_left_once_a_session_is_closed,
     a_relay_that_is_killed_is_another_ones_turn,
@@ -135,6 +138,64 @@ fn a_polled_directory_does_the_same(rig: &Rig) {
     let outcome = session.cell_for(1.0, "print('begun', flush=True)\nimport time\ntime.sleep(60)");
     assert_eq!(outcome.status, Status::Timeout, "{outcome:#?}");
     assert!(outcome.output.starts_with("begun\n"), "{outcome:#?}");
+}
+
+/// Calls of every kind that the target may answer, also those that fail.
+const FILE_CALLS: &str = r#"
+import json, os, hermes_tools as h
+os.makedirs('tree/sub', exist_ok=True); os.makedirs('empty', exist_ok=True)
+for name, text in [('a.txt', 'one\ntwo é\nthree\n'), ('sub/b.txt', 'one'), ('sub/c.bin', 'one\0'), ('.hidden', 'one')]:
+    open('tree/' + name, 'w').write(text)
+open('long', 'w').write('x' * 3000000); open('many', 'w').write('line\n' * 5000); open('last', 'wb').write(b'a\nb')
+calls = [('read_file', a) for a in (
+    dict(path='tree/a.txt'), dict(path='tree/a.txt', limit=2), dict(path='tree/a.txt', limit=1, offset=2, raw=True),
+    dict(path='long'), dict(path='long', offset='1@1048576') , dict(path='many'), dict(path='many', offset=4999, limit=1),
+    dict(path='many', offset=9000), dict(path='last', limit=1), dict(path='last', raw=True), dict(path='tree'),
+    dict(path='none'), dict(path='tree/sub/c.bin'), dict(path=''), dict(path='empty'), dict(path='many', limit=5001))]
+calls += [('write_file', a) for a in (
+    dict(path='w', content=''), dict(path='x/y/z', content='é\r\n'), dict(path='tree', content='x'), dict(path='w/x', content=''))]
+calls += [('search_files', a) for a in (
+    dict(pattern='one'), dict(pattern='one', limit=1), dict(pattern='one', limit=1, offset=1), dict(pattern='one', offset=70),
+    dict(pattern='two', context=1), dict(pattern='line', limit=3, output_mode='count'), dict(pattern='one', output_mode='files_only'),
+    dict(pattern='one', output_mode='count'), dict(pattern='*', target='files'), dict(pattern='*.txt', target='files', limit=1),
+    dict(pattern='one', path='empty'), dict(pattern='one', path='tree/.hidden'), dict(pattern='one', path='tree', file_glob='*.md'),
+    dict(pattern='nowhere', path='tree/sub', file_glob='*.bin'), dict(pattern='(x'), dict(pattern='x', path='none'),
+    dict(pattern='one', path='tree/sub/c.bin'), dict(pattern='.', path='tree', file_glob='.hidden'))]
+calls += [('patch', a) for a in (
+    dict(path='tree/a.txt', old_string='two', new_string='zwei'), dict(path='tree/a.txt', old_string='none', new_string='x'),
+    dict(path='none', old_string='a', new_string='b'), dict(patch='*** Begin Patch\n*** Add File: new/n\n+new\n*** Delete File: last\n*** End Patch'))]
+for name, arguments in calls:
+    text = json.dumps(getattr(h, name)(**arguments), ensure_ascii=False, separators=(',', ':'))
+    print(text if len(text) < 1000 else f'{text[:400]}{len(text)}{text[-400:]}')
+"#;
+
+/// The broker is told what was found, and takes note of the very answer that the script already has.
+fn what_the_target_answers_is_what_the_broker_would(rig: &Rig) {
+    let tools = Watched::new(true);
+    let session = rig.session_with(|options| options.host = tools.clone());
+    let said = session.ok(FILE_CALLS);
+    assert!(said.lines().count() > 40, "{said:?}");
+    // In this order, for a call begins when the one before was answered.
+    for (said, (asked, answered)) in said.lines().zip(tools.calls()) {
+        let mut answered: Vec<char> = answered.to_string().chars().collect();
+        let length = answered.len();
+        if length >= 1000 {
+            answered.splice(400..length - 400, length.to_string().chars());
+        }
+        assert_eq!(said, answered.into_iter().collect::<String>(), "{asked}");
+    }
+}
+
+/// Whoever wraps the built-in tools decides what a script gets to see.
+fn a_host_that_alters_answers_is_not_passed_over(rig: &Rig) {
+    let session = rig.session_with(|options| options.host = Watched::new(false));
+    rig.file("f", "secret\n");
+    let code = "from hermes_tools import *\nprint(read_file('f'), write_file('f', 'x'), search_files('x'), patch('f', 'x', 'y'))";
+    let seen = session.ok(code);
+    assert!(
+        !seen.contains("secret") && seen.matches("withheld").count() == 4,
+        "{seen}"
+    );
 }
 
 /// Calls go through files: a script that may write none cannot call, and is told so.

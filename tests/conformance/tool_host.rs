@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
-use talaria_broker::tools::{CallContext, ToolCall, ToolHost, ToolSpec};
+use talaria_broker::tools::{BuiltinTools, CallContext, ToolCall, ToolHost, ToolSpec};
 
 /// Answers `echo`, `slow`, `count` and `fail`, and keeps what it was asked.
 pub(crate) struct TestTools {
@@ -63,5 +63,55 @@ impl ToolHost for TestTools {
             "fail" => json!({"error": "it failed, as asked; call another tool"}),
             _ => json!({"value": value}),
         }
+    }
+}
+
+/// The built-in tools, and what they answered; or, not passing that on, something else.
+pub(crate) struct Watched {
+    tools: BuiltinTools,
+    passes_on: bool,
+    calls: Mutex<Vec<(String, Option<Value>)>>,
+}
+
+impl Watched {
+    pub(crate) fn new(passes_on: bool) -> Arc<Self> {
+        Arc::new(Self {
+            tools: BuiltinTools::new(None),
+            passes_on,
+            calls: Mutex::default(),
+        })
+    }
+
+    /// The calls in the order in which they began, and their answers.
+    pub(crate) fn calls(&self) -> Vec<(String, Value)> {
+        let calls = self.calls.lock().unwrap();
+        let done = calls.iter().map(|(call, answer)| (call.clone(), answer.clone()));
+        done.map(|(call, answer)| (call, answer.expect("an answer"))).collect()
+    }
+}
+
+#[async_trait]
+impl ToolHost for Watched {
+    fn tools(&self) -> &[ToolSpec] {
+        self.tools.tools()
+    }
+
+    async fn call(&self, call: ToolCall, context: &CallContext) -> Value {
+        let number = {
+            let mut calls = self.calls.lock().unwrap();
+            calls.push((format!("{call:?}"), None));
+            calls.len() - 1
+        };
+        let answer = self.tools.call(call, context).await;
+        self.calls.lock().unwrap()[number].1 = Some(answer.clone());
+        if self.passes_on {
+            answer
+        } else {
+            json!({"error": "withheld"})
+        }
+    }
+
+    fn passes_answers_on(&self) -> bool {
+        self.passes_on
     }
 }

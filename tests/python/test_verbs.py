@@ -43,7 +43,7 @@ def wait(number):
     return done[number]
 
 def run(number, *arguments):
-    v.run([number, b"verb", b"/", b"", *arguments])
+    v.run([number, b"verb", b"/", b"", b"", *arguments])
 
 def child(pid):
     until(lambda: processes.descendants(pid))
@@ -61,7 +61,7 @@ processes.become_subreaper()
 loop = Loop(None)
 wake = processes.wake_on_child()
 loop.watch(wake, lambda: processes.drain(wake))
-v = verbs.Verbs(loop, b"")
+v = verbs.Verbs(loop, None, b"")
 """
 
 

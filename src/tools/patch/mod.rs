@@ -97,8 +97,11 @@ async fn perform(arguments: &Map<String, Value>, context: &CallContext, turns: &
         // Large files take their time, and others wait for this thread.
         let planned = tokio::task::spawn_blocking(move || asked.plan(&files)).await;
         let mut plan = planned.map_err(|error| format!("the patch was abandoned ({error}); try it again"))??;
-        match context.workspace.change(std::mem::take(&mut plan.changes)).await {
-            Ok(()) => return Ok(plan.result()),
+        let changes = std::mem::take(&mut plan.changes);
+        let result = plan.result();
+        let reply = context.reply.as_ref().map(|reply| (reply, &result));
+        match context.workspace.change(changes, reply).await {
+            Ok(()) => return Ok(result),
             Err(ChangeError::Failed(error)) => return Err(error.to_string()),
             Err(ChangeError::Conflict(what)) => meanwhile = what,
         }
