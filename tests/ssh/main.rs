@@ -9,6 +9,7 @@
 mod brokers;
 mod connections;
 mod crowds;
+mod distance;
 mod masters;
 mod proxy;
 mod rig;

@@ -22,7 +22,7 @@ use crate::sessions::{LIMIT, Live, broker, close, limited, signal};
 pub(crate) const TARGET: &str = "ssh:talaria-test";
 /// What its key is known under.
 const NAME: &str = "talaria-test";
-const SSHD: &str = "/usr/sbin/sshd";
+pub(crate) const SSHD: &str = "/usr/sbin/sshd";
 /// What marks processes over there, and `ssh` here, in their environment.
 const THERE: &str = "TALARIA_TEST_THERE";
 const HERE: &str = "TALARIA_TEST_HERE";
