@@ -53,10 +53,20 @@ def _page(arguments: List[bytes], fields: List[bytes]) -> Dict[str, Any]:
     if following:
         value["next_offset"] = int(following) if following.isdigit() else following
         lines = content.count("\n") + (not content.endswith("\n") and bool(content))
-        cut = "as much as one page holds" if lines < int(arguments[2]) else "limit lines"
-        of = " of %s lines" % total if total else ""
-        value["hint"] = "This is a part%s, %s: read on with offset=%s." % (of, cut, following)
+        limit = int(arguments[2])
+        cut = "as much as one page holds" if lines < limit else "%s, as many as limit allows" % _counted(limit)
+        of = " of a file of %s" % _counted(int(total)) if total else ""
+        value["hint"] = "This is a part%s: %s. Read on with offset=%s." % (of, cut, following)
+    elif total:
+        offset = _text(arguments[1])
+        first = offset.partition(":")[0]
+        if first.isdigit() and int(first) > max(int(total), 1):
+            value["hint"] = "offset=%s is past the end: the file has %s." % (offset, _counted(int(total)))
     return value
+
+
+def _counted(lines: int) -> str:
+    return "%d line%s" % (lines, "" if lines == 1 else "s")
 
 
 def _written(fields: List[bytes]) -> Dict[str, Any]:

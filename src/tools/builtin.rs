@@ -58,6 +58,13 @@ impl ToolHost for BuiltinTools {
     }
 
     async fn call(&self, call: ToolCall, context: &CallContext) -> Value {
+        let names_spill = |folder: &PathBuf| spill_files::named(&call.arguments, folder).is_some();
+        // What the target says of one of these is not the last word.
+        let reply = context.reply.clone();
+        let context = &CallContext {
+            reply: reply.filter(|_| !self.spill_dir.as_ref().is_some_and(names_spill)),
+            ..context.clone()
+        };
         let result = match call.name.as_str() {
             "read_file" => read_file::call(&call.arguments, context, self.spill_dir.as_deref()).await,
             "write_file" => write_file::call(&call.arguments, context).await,

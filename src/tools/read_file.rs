@@ -81,6 +81,7 @@ pub(super) fn whole(number: &Value) -> Option<u64> {
     number.as_u64().or_else(|| number.as_f64().map(|number| number as u64))
 }
 
+// Its twin is `_page` of `remote_agent/answers.py`.
 fn result(page: Page, offset: &str, limit: u64) -> Value {
     let lines = page.content.lines().count() as u64;
     let mut result = json!({

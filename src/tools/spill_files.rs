@@ -20,11 +20,7 @@ pub(super) fn is_spill(path: &Path, folder: &Path) -> bool {
 
 /// Adds to a failure what the matter is, when the call named one of these files.
 pub(super) fn explain(mut result: Value, arguments: &Map<String, Value>, folder: &Path) -> Value {
-    let Some(named) = arguments
-        .values()
-        .filter_map(Value::as_str)
-        .find_map(|text| named_in(text, folder))
-    else {
+    let Some(named) = named(arguments, folder) else {
         return result;
     };
     let is_missing = |output: &str| output.contains(named) && output.contains("No such file");
@@ -40,6 +36,12 @@ pub(super) fn explain(mut result: Value, arguments: &Map<String, Value>, folder:
     )
     .into();
     result
+}
+
+/// The first such file that arguments name.
+pub(super) fn named<'a>(arguments: &'a Map<String, Value>, folder: &Path) -> Option<&'a str> {
+    let mut texts = arguments.values().filter_map(Value::as_str);
+    texts.find_map(|text| named_in(text, folder))
 }
 
 /// The first such file that a text names.

@@ -174,6 +174,7 @@ fn check_glob(glob: &str) -> Result<(), String> {
     Ok(())
 }
 
+// Its twin is `_found` of `remote_agent/answers.py`.
 fn result(asked: &SearchRequest, found: Found) -> Value {
     let hint = hint(asked, &found);
     let matches: Vec<Value> = found
