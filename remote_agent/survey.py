@@ -80,7 +80,8 @@ def facts(entry: Any, home_folder: str, variables: Dict[str, str], look_around: 
 
 
 def _on_path(name: str) -> Optional[str]:
-    for folder in os.environ.get("PATH", os.defpath).split(":"):
+    # A login may have a PATH without the usual places.
+    for folder in (os.environ.get("PATH", os.defpath) + ":/bin:/usr/bin").split(":"):
         path = folder + "/" + name
         if folder.startswith("/") and os.access(path, os.X_OK) and os.path.isfile(path):
             return path

@@ -201,6 +201,17 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn what_was_printed_before_does_not_hide_it() {
+        for before in ["", "banner\n", "banner without a line end"] {
+            let said = format!("{before}{MARKER}3.11.7 /usr/bin/python3\nrest");
+            let mut buffer = BytesMut::new();
+            let found = introduce(&mut said.as_bytes(), &mut buffer).await;
+            assert_eq!(found.map(|found| found.version), Some("3.11.7".to_owned()), "{before}");
+            assert_eq!(&buffer[..], b"rest");
+        }
+    }
+
     #[test]
     fn the_line_that_says_it_is_quoted() {
         assert_eq!(telling_line("\n  first \nsecond"), "first");

@@ -6,10 +6,14 @@
 #![expect(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 #![expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 
+mod account;
+mod accounts;
 mod brokers;
 mod connections;
 mod crowds;
 mod distance;
+mod errors;
+mod logins;
 mod masters;
 mod proxy;
 mod rig;

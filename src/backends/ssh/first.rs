@@ -14,6 +14,8 @@ use crate::backends::{BackendError, Process, ProcessEnd};
 /// How a client of the file transfer begins, and what its server says then: who answers so, runs no commands.
 const TRANSFER_HELLO: &[u8] = b"\0\0\0\x05\x01\0\0\0\x03";
 const TRANSFER_ANSWER: u8 = 2;
+/// How long an answer to that may take.
+const ANSWER: Duration = Duration::from_secs(1);
 /// How long it may take that something happens after the end of standard input, and the rest of what is said.
 const AFTERWARDS: Duration = Duration::from_secs(3);
 /// Bytes of what was said that are looked at, and characters that an error quotes.
@@ -29,24 +31,34 @@ pub(super) async fn begun(
     master: &Master,
 ) -> Result<Process, BackendError> {
     let Started { mut process, mut begun } = started;
+    let mut out = Vec::new();
     let is_silent = match timeout(limit, &mut begun).await {
         Ok(Ok(())) => return Ok(process),
         Ok(Err(_)) => false,
         Err(_) => {
             // Whoever waits for input shows what it is on this.
             let _ = process.stdin.write_all(TRANSFER_HELLO).await;
-            let _ = process.stdin.shutdown().await;
+            // An answer that is not waited for may never be written.
+            out = said(&mut process.stdout, ANSWER).await;
+            // Only this is the end of a pipe.
+            process.stdin = Box::new(tokio::io::sink());
             if matches!(timeout(AFTERWARDS, begun).await, Ok(Ok(()))) {
                 return Err(Instead::Reads.error(attempt));
             }
             true
         }
     };
-    let (out, err) = tokio::join!(said(&mut process.stdout), said(&mut process.stderr));
+    let (rest, err) = tokio::join!(
+        said(&mut process.stdout, AFTERWARDS),
+        said(&mut process.stderr, AFTERWARDS)
+    );
+    out.extend(rest);
     let end = timeout(AFTERWARDS, process.end.wait()).await.ok();
     let words = quoted(&[err, out.clone()]);
     let instead = match (end, r#become) {
         _ if out.get(4) == Some(&TRANSFER_ANSWER) && out.starts_with(&[0, 0]) => Instead::Transfer,
+        // So says sshd itself.
+        _ if words.contains("allows sftp connections only") => Instead::Transfer,
         (Some(ProcessEnd::Lost), _) => Instead::Lost(words),
         (_, _) if is_silent => Instead::Silence(limit, words),
         (_, Some(user)) => Instead::NotAs {
@@ -92,7 +104,7 @@ impl Instead {
                  before it",
             ),
             Self::Transfer => attempt.refused(
-                "this account may only transfer files (internal-sftp), and runs no commands",
+                "this account may only transfer files (sftp), and runs no commands",
                 "log in as an account that runs commands, or have its ForceCommand or the command= of the key taken away",
             ),
             Self::Lost(words) => attempt.unreachable(
@@ -117,7 +129,8 @@ impl Instead {
             Self::End(code, words) => attempt.refused(
                 &format!("what runs commands there ran none and ended with {code}{}", after(&words)),
                 "the account needs a login shell that runs commands (chsh -s /bin/sh; not nologin, false or a \
-                 restricted one), and neither a ForceCommand nor a command= of the key before it",
+                 restricted one), start-up files that do not end it, and neither a ForceCommand nor a command= of the \
+                 key before it",
             ),
             Self::NotAs { user, login, words } => {
                 let advice = if words.contains("not found") {
@@ -149,10 +162,11 @@ fn is_about_a_password(words: &str) -> bool {
     words.contains("password") && ["expired", "change"].iter().any(|word| words.contains(word))
 }
 
-/// All that comes in a short time.
-async fn said(stream: &mut (dyn AsyncRead + Send + Unpin)) -> Vec<u8> {
+/// All that comes in that time.
+async fn said(stream: &mut (dyn AsyncRead + Send + Unpin), limit: Duration) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let _ = timeout(AFTERWARDS, stream.take(READ).read_to_end(&mut bytes)).await;
+    let mut limited = stream.take(READ);
+    let _ = timeout(limit, limited.read_to_end(&mut bytes)).await;
     bytes
 }
 
@@ -224,7 +238,7 @@ mod tests {
             (not_as("sh: 1: exec: sudo: not found"), "install sudo"),
             (not_as("sudo: unknown user bob"), "an account that exists"),
             (Instead::Reads, "interactive shells alone"),
-            (Instead::Transfer, "internal-sftp"),
+            (Instead::Transfer, "only transfer files (sftp)"),
             (
                 Instead::Silence(Duration::from_secs(20), String::new()),
                 "within 20 s; see what `ssh box true` does",

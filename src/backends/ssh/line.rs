@@ -1,16 +1,38 @@
 //! The one command line that a far login shell gets.
 //!
 //! `sh`, `bash`, `dash`, `zsh`, `fish`, `csh` and `tcsh` read it alike: what differs between them (quotes, backslashes,
-//! `$`, `!`, line ends) is in octal, and a POSIX shell makes a program of it.
+//! `$`, `!`, line ends) is in octal, and a POSIX shell makes a program of it. It begins with the path of that shell: any
+//! name, `exec` too, may be an alias there.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::backends::Command;
 
-/// Where interpreters lie that the bare `PATH` of a non-interactive login does not name. Looked at last.
-const MORE_PLACES: &str = "$HOME/.local/bin:$HOME/.pyenv/shims:$HOME/miniconda3/bin:$HOME/anaconda3/bin:\
-    $HOME/miniforge3/bin:/usr/local/bin:/opt/homebrew/bin:/opt/conda/bin";
+/// Where interpreters lie that the bare `PATH` of a non-interactive login does not name. Looked at last; what has a star
+/// holds one for each version.
+const MORE_PLACES: [&str; 20] = [
+    "$HOME/.local/bin",
+    "$HOME/.pyenv/shims",
+    "$HOME/.pyenv/versions/*/bin",
+    "$HOME/.local/share/uv/python/*/bin",
+    "$HOME/.asdf/shims",
+    "$HOME/.local/share/mise/shims",
+    "$HOME/miniconda3/bin",
+    "$HOME/anaconda3/bin",
+    "$HOME/miniforge3/bin",
+    "$HOME/mambaforge/bin",
+    "$HOME/micromamba/bin",
+    "$HOME/.nix-profile/bin",
+    "/usr/local/bin",
+    "/usr/bin",
+    "/bin",
+    "/opt/homebrew/bin",
+    "/home/linuxbrew/.linuxbrew/bin",
+    "/opt/conda/bin",
+    "/opt/miniconda3/bin",
+    "/run/current-system/sw/bin",
+];
 
 /// What a command says on standard error before it begins: this, the number of its process, and when that began, where
 /// there is a `/proc`.
@@ -22,40 +44,48 @@ const WHEN: &str = "read -r s </proc/{}/stat && s=${s##*) } && set -- $s";
 pub(super) fn line(command: &Command, r#become: Option<&str>) -> String {
     let when = WHEN.replace("{}", "$$");
     let mut program = format!("{{ {when}; }} 2>/dev/null; echo \"{PROCESS}$$ ${{20}}\" >&2\n");
+    // Start-up files of the shell, or `sudo`, may have left it in a folder that is closed to the account.
+    program.push_str("cd 2>/dev/null || cd /\n");
     if let Some(folder) = &command.folder {
         program.push_str(&format!("cd -- {} || exit 126\n", word(folder.as_os_str())));
     }
-    // Found with more places in sight than the command itself will have.
-    let name = word(&command.program);
-    program.push_str(&format!(
-        "found=$(PATH=\"$PATH:{MORE_PLACES}\" command -v -- {name}) || found={name}\n"
-    ));
-    program.push_str("exec ");
-    if !command.environment.is_empty() {
-        program.push_str("env ");
-        for (name, value) in &command.environment {
-            let mut entry = name.clone();
-            entry.push("=");
-            entry.push(value);
-            program.push_str(&word(&entry));
-            program.push(' ');
-        }
+    program.push_str(&found(&command.program));
+    for (name, value) in &command.environment {
+        let name = name.to_string_lossy();
+        program.push_str(&format!("export {name}={}\n", word(value)));
     }
-    program.push_str("\"$found\"");
+    program.push_str("exec \"$found\"");
     for argument in &command.arguments {
         program.push(' ');
         program.push_str(&word(argument));
     }
     format!(
-        "exec {} -c 'eval \"$(printf %b \"$0\")\"' '{}'",
+        "{} -c 'eval \"$(printf %b \"$0\")\"' '{}'",
         shell(r#become),
         octal(&program)
     )
 }
 
+/// Finds a program with more places in sight than it will have itself; `~` is the home there.
+fn found(program: &OsStr) -> String {
+    if let Some(path) = program.as_bytes().strip_prefix(b"~/") {
+        return format!("found=\"$HOME\"/{}\n", word(OsStr::from_bytes(path)));
+    }
+    let name = word(program);
+    if program.as_bytes().contains(&b'/') {
+        return format!("found={name}\n");
+    }
+    // Unquoted, so that stars are names of folders, and nothing is split where a home has blanks in it.
+    let places = MORE_PLACES.join(" ");
+    format!(
+        "found=$(command -v -- {name}) || {{ IFS=; p=$PATH; for d in {places}; do p=$p:$d; done; \
+         found=$(PATH=$p; command -v -- {name}) || found={name}; }}\n"
+    )
+}
+
 /// The line that says what tells one start of the host from another. No program is needed for it.
 pub(super) const BOOT_ID: &str =
-    "exec /bin/sh -c 'read -r boot </proc/sys/kernel/random/boot_id; echo; echo talaria-boot $boot'";
+    "/bin/sh -c 'read -r boot </proc/sys/kernel/random/boot_id; echo; echo talaria-boot $boot'";
 
 /// What that line said; start-up files of the shell may have printed before it.
 pub(super) fn boot_id(printed: &str) -> String {
@@ -68,7 +98,7 @@ pub(super) fn boot_id(printed: &str) -> String {
 
 /// The line that kills a process with all of its group; as whoever it runs as.
 pub(super) fn kill(process: &Numbered, r#become: Option<&str>) -> String {
-    format!("exec {} -c '{}'", shell(r#become), kill_group(process.number))
+    format!("{} -c '{}'", shell(r#become), kill_group(process.number))
 }
 
 /// The same over another connection, which need not lead to the same host: only if that process began when this one did.
@@ -76,7 +106,7 @@ pub(super) fn kill_elsewhere(process: &Numbered, r#become: Option<&str>) -> Opti
     let began = process.began?;
     let when = WHEN.replace("{}", &process.number.to_string());
     Some(format!(
-        "exec {} -c '{when} && test \"${{20}}\" = {began} && {{ {}; }}'",
+        "{} -c '{when} && test \"${{20}}\" = {began} && {{ {}; }}'",
         shell(r#become),
         kill_group(process.number)
     ))
@@ -238,6 +268,54 @@ mod tests {
     }
 
     #[test]
+    fn a_program_is_found_where_a_bare_path_does_not_lead() {
+        let home = tempfile::Builder::new().prefix("a home").tempdir().unwrap();
+        let run = |program: &str, path: &str| {
+            let command = Command {
+                program: program.into(),
+                arguments: Vec::new(),
+                environment: [].into(),
+                folder: None,
+            };
+            let mut shell = std::process::Command::new("/bin/sh");
+            shell.arg("-c").arg(line(&command, None));
+            let output = shell.env_clear().env("HOME", home.path()).env("PATH", path).output();
+            String::from_utf8(output.unwrap().stdout).unwrap()
+        };
+        let places = [
+            ".local/bin",
+            ".pyenv/versions/3.12.1/bin",
+            ".local/share/uv/python/cpython-3.13/bin",
+            "miniconda3/bin",
+            "my venv/bin",
+        ];
+        for (number, place) in places.iter().enumerate() {
+            let folder = home.path().join(place);
+            std::fs::create_dir_all(&folder).unwrap();
+            let program = folder.join(format!("talaria-python-{number}"));
+            std::fs::write(&program, format!("#!/bin/sh\necho {place} $PATH\n")).unwrap();
+            std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        for (number, place) in places[..4].iter().enumerate() {
+            let found = run(&format!("talaria-python-{number}"), "/nowhere");
+            assert_eq!(found, format!("{place} /nowhere\n"));
+        }
+        assert_eq!(
+            run("~/my venv/bin/talaria-python-4", "/nowhere"),
+            "my venv/bin /nowhere\n"
+        );
+        // What the PATH has comes first.
+        let first = home.path().join("miniconda3/bin");
+        std::fs::write(first.join("talaria-python-0"), "#!/bin/sh\necho first\n").unwrap();
+        std::fs::set_permissions(
+            first.join("talaria-python-0"),
+            std::os::unix::fs::PermissionsExt::from_mode(0o755),
+        )
+        .unwrap();
+        assert_eq!(run("talaria-python-0", first.to_str().unwrap()), "first\n");
+    }
+
+    #[test]
     fn folder_environment_and_a_missing_program() {
         let shown = |program: &str, folder: &str| {
             let command = Command {
@@ -253,7 +331,9 @@ mod tests {
                 .unwrap()
         };
         assert_eq!(shown("sh", "/usr").stdout, b"/usr\nit's\n");
+        assert_eq!(shown("/bin/sh", "/usr").stdout, b"/usr\nit's\n");
         assert_eq!(shown("no-such-python", "/usr").status.code(), Some(127));
+        assert_eq!(shown("/no/such/python", "/usr").status.code(), Some(127));
         assert_eq!(shown("sh", "/no/such/folder").status.code(), Some(126));
     }
 }
