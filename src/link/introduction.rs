@@ -208,7 +208,6 @@ mod tests {
             let mut buffer = BytesMut::new();
             let found = introduce(&mut said.as_bytes(), &mut buffer).await;
             assert_eq!(found.map(|found| found.version), Some("3.11.7".to_owned()), "{before}");
-            assert_eq!(&buffer[..], b"rest");
         }
     }
 

@@ -169,6 +169,10 @@ fn old_pythons() -> Vec<PathBuf> {
 }
 
 fn only_old_ones_is_an_error_that_names_them(rig: &Rig) {
+    if rig.target.kind == Kind::Ssh {
+        // There they are looked for beyond the PATH too: this machine's own would be found (`tests/ssh/errors.rs`).
+        return;
+    }
     let mut told = vec![(
         "a",
         "#!/bin/sh\nprintf 'talaria-agent 3.6.9 /old\\n'\n".to_owned(),
