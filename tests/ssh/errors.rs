@@ -5,6 +5,8 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use talaria_broker::backends::ssh::SshOptions;
@@ -72,15 +74,23 @@ fn a_host_that_cannot_be_reached_says_how_it_fails() {
     });
     says(&said, &["cannot be reached", "network and firewall"]);
     // What listens there is something else, and hangs up.
+    let is_over = Arc::new(AtomicBool::new(false));
+    let ends = is_over.clone();
     let other = std::thread::spawn(move || {
-        // The first is from before.
-        for _ in 0..2 {
-            let (mut stream, _) = silent.accept().unwrap();
+        while let Ok((mut stream, _)) = silent.accept()
+            && !ends.load(Ordering::SeqCst)
+        {
             let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
             let _ = stream.read(&mut [0]);
         }
     });
-    let said = error(&rig, |ssh| set(ssh, &format!("Port={port}")));
+    let said = error(&rig, |ssh| {
+        set(ssh, &format!("Port={port}"));
+        // It is tried again for as long.
+        ssh.connect_timeout = Duration::from_secs(3);
+    });
+    is_over.store(true, Ordering::SeqCst);
+    let _ = std::net::TcpStream::connect(("127.0.0.1", port));
     says(&said, &["cannot be reached", "what listens there is no sshd"]);
     other.join().unwrap();
     rig.close();
@@ -91,7 +101,10 @@ fn a_login_that_never_ends_is_given_up() {
     // Its banner never comes to an end.
     let Some(rig) = Rig::new() else { return };
     let said = error(&rig, |ssh| {
-        set(ssh, "ProxyCommand=sh -c \"printf 'SSH-2.0-x\\r\\n'; exec sleep 60\"");
+        set(
+            ssh,
+            "ProxyCommand=sh -c \"printf 'SSH-2.0-x\\r\\n'; cat >/dev/null; true\"",
+        );
         ssh.connect_timeout = Duration::from_secs(2);
     });
     says(
