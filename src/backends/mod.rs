@@ -167,6 +167,12 @@ pub trait Target: Send + Sync {
     /// What became of it. Bounded in time (seconds).
     async fn state(&self) -> TargetState;
 
+    /// Where the target ends what a connection has started once that is gone: that it does, and what to do. Asks it, in
+    /// seconds.
+    async fn ends_at_logout(&self) -> Option<String> {
+        None
+    }
+
     /// Gives back what was made for it, and nothing else. Called once, when nobody needs it any more.
     ///
     /// # Errors

@@ -177,6 +177,9 @@ async fn measure(report: &mut Report, options: SessionOptions) {
     if let Some(notice) = &first.notice {
         report.fault("kernel", notice);
     }
+    if let Some(warning) = session.ends_at_logout().await {
+        report.warning("connection", &format!("a cell ends with it: {warning}"));
+    }
     report.line("first cell from nothing", &milliseconds(cold));
     let phases = [
         ("connect", first.phases.connect),
@@ -245,6 +248,11 @@ struct Report {
 impl Report {
     fn line(&mut self, what: &str, found: &str) {
         let _ = writeln!(self.text, "ok    {what}: {found}");
+    }
+
+    /// What works, but not as it should.
+    fn warning(&mut self, what: &str, found: &str) {
+        let _ = writeln!(self.text, "warn  {what}: {found}");
     }
 
     fn fault(&mut self, what: &str, found: &str) {

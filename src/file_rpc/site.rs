@@ -144,6 +144,19 @@ impl Site {
         })
     }
 
+    /// Says more of a session that had ended when it was come back to, or looked at: perhaps with the connection.
+    pub(super) async fn explain(&self, error: LinkError) -> LinkError {
+        if let LinkError::Ended { target, reason } = &error
+            && let Some(why) = self.target.ends_at_logout().await
+        {
+            return LinkError::Ended {
+                target: target.clone(),
+                reason: format!("{reason}; {why}"),
+            };
+        }
+        error
+    }
+
     /// Looks whether the target is still the one that it was, and runs.
     pub(super) async fn check(&self) -> Result<(), Lost> {
         match self.target.state().await {

@@ -98,12 +98,11 @@ async fn attempt(shared: &Arc<Shared>, site: &mut Site) -> Result<Connection, Lo
     shared.open(connection.stdin.take(), false);
     match ready(shared, site, &mut connection).await {
         Ok(_) => Ok(connection),
-        Err(lost) => {
-            if matches!(lost, Lost::Ended(_)) {
-                connection.see_off().await;
-            }
-            Err(lost)
+        Err(Lost::Ended(error)) => {
+            connection.see_off().await;
+            Err(Lost::Ended(site.explain(error).await))
         }
+        Err(lost) => Err(lost),
     }
 }
 

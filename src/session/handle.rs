@@ -145,6 +145,13 @@ impl Session {
         self.inner.leave(&mut state).await;
     }
 
+    /// Where the target ends what a connection has started once that is gone, so that no cell outlives it: that it does,
+    /// and what to do. Asks the target; `None` before the first cell.
+    pub async fn ends_at_logout(&self) -> Option<String> {
+        let target = self.inner.state.lock().await.target.clone();
+        target?.ends_at_logout().await
+    }
+
     /// The working directory, as the last command left it; `None` before the first cell.
     #[must_use]
     pub fn working_directory(&self) -> Option<PathBuf> {

@@ -72,9 +72,13 @@ impl Target for Faulty {
 
     async fn state(&self) -> TargetState {
         let said = self.state.lock().unwrap().clone();
-        match said {
-            Some(state) => state,
-            None => self.inner.state().await,
+        match (said, self.inner.state().await) {
+            (Some(state), _) => state,
+            // Of its start it says nothing by itself.
+            (None, TargetState::Running { .. }) => TargetState::Running {
+                incarnation: "the first".to_owned(),
+            },
+            (None, state) => state,
         }
     }
 

@@ -13,6 +13,7 @@ mod connections;
 mod crowds;
 mod distance;
 mod errors;
+mod hosts;
 mod logins;
 mod masters;
 mod proxy;

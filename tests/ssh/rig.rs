@@ -16,7 +16,7 @@ use talaria_broker::session::SessionOptions;
 use tempfile::TempDir;
 
 use crate::proxy::Proxy;
-use crate::sessions::{LIMIT, Live, broker, close, limited, signal};
+use crate::sessions::{LIMIT, Live, broker, close, limited, signal, wait};
 
 /// The target as a user writes it.
 pub(crate) const TARGET: &str = "ssh:talaria-test";
@@ -34,6 +34,8 @@ pub(crate) struct Rig {
     pub(crate) port: u16,
     folder: TempDir,
     sshd: Mutex<Option<Child>>,
+    /// Whether the host has a number of its own for each of its starts.
+    has_starts: bool,
 }
 
 impl Rig {
@@ -44,6 +46,19 @@ impl Rig {
 
     /// The same with lines of its `sshd`'s configuration, which win over the rig's.
     pub(crate) fn with(lines: &[&str]) -> Option<Self> {
+        Self::make(lines, false)
+    }
+
+    /// A host that can be started anew: its `sshd` sees a boot id of its own. Takes root.
+    pub(crate) fn that_starts() -> Option<Self> {
+        if is_root() {
+            return Self::make(&[], true);
+        }
+        eprintln!("SKIPPED: only root can give a process a view of its own of the boot id");
+        None
+    }
+
+    fn make(lines: &[&str], has_starts: bool) -> Option<Self> {
         if !Path::new(SSHD).exists() {
             let missing = "there is no sshd (apt-get install openssh-server)";
             let required = std::env::var("TALARIA_REQUIRE").unwrap_or_default();
@@ -65,6 +80,7 @@ impl Rig {
             port: 0,
             folder,
             sshd: Mutex::new(None),
+            has_starts,
         };
         rig.furnish();
         // A port that is free now may be taken by the time that sshd asks for it.
@@ -79,7 +95,13 @@ impl Rig {
     }
 
     fn furnish(&self) {
-        let modes = [("", 0o755), ("here", 0o700), ("there", 0o700), ("home", 0o700)];
+        let modes = [
+            ("", 0o755),
+            ("here", 0o700),
+            ("there", 0o700),
+            ("home", 0o700),
+            ("tools", 0o755),
+        ];
         for (name, mode) in modes {
             let path = self.path(name);
             std::fs::create_dir_all(&path).unwrap();
@@ -111,13 +133,17 @@ impl Rig {
     /// Writes the configuration of `sshd`. Of an option that is there twice, the first counts.
     pub(crate) fn configure(&self, lines: &[&str]) {
         let folder = self.folder.path().display();
+        let set = format!("{THERE}={} XDG_RUNTIME_DIR={folder}/there", self.mark());
+        // Start-up files of whoever runs the tests have no part in it: some take seconds, and leave locks when killed.
         let rest = format!(
             "Port {}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/authorized_keys\n\
              StrictModes no\nUsePAM no\nPermitRootLogin yes\nPasswordAuthentication no\n\
              KbdInteractiveAuthentication no\nPrintMotd no\nPidFile none\nLogLevel VERBOSE\n\
-             SetEnv {THERE}={} XDG_RUNTIME_DIR={folder}/there\n",
+             SetEnv {set}\nMatch User {}\nSetEnv {set} HOME={folder}/home \
+             PATH={folder}/tools:{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin\n",
             self.port,
-            self.mark(),
+            account(),
+            python_folder().display(),
         );
         let text: String = lines.iter().map(|line| format!("{line}\n")).chain([rest]).collect();
         std::fs::write(self.path("sshd.conf"), text).unwrap();
@@ -130,7 +156,19 @@ impl Rig {
             .append(true)
             .open(self.path("sshd.log"))
             .unwrap();
-        let mut command = Command::new(SSHD);
+        let mut command = if self.has_starts {
+            // Nobody else sees this mount, and it ends with the last process that does.
+            const ALONE: &str = "mount --bind \"$1\" /proc/sys/kernel/random/boot_id && shift && exec \"$@\"";
+            let mut random = [0; 16];
+            getrandom::fill(&mut random).unwrap();
+            std::fs::write(self.path("boot_id"), format!("{:032x}\n", u128::from_ne_bytes(random))).unwrap();
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "--propagation", "private", "sh", "-c", ALONE, "sh"]);
+            command.arg(self.path("boot_id")).arg(SSHD);
+            command
+        } else {
+            Command::new(SSHD)
+        };
         command.args(["-D", "-e", "-f"]).arg(self.path("sshd.conf"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let mut sshd = command.spawn().unwrap();
@@ -155,6 +193,31 @@ impl Rig {
         if let Some(mut sshd) = self.sshd.lock().unwrap().take() {
             let _ = sshd.kill();
             let _ = sshd.wait();
+        }
+    }
+
+    /// Kills everything there but the `sshd` that listens, as the end of a machine or of a login does.
+    pub(crate) fn kill_all_there(&self) {
+        wait("everything there to be gone", || {
+            let all = [self.servers(), self.there()].concat();
+            for seen in &all {
+                signal(seen.pid, "KILL");
+            }
+            all.is_empty()
+        });
+    }
+
+    /// A program that logins of this account find before any other of that name.
+    pub(crate) fn add_tool(&self, name: &str, script: &str) {
+        let path = self.path("tools").join(name);
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// Removes what lies in memory there.
+    pub(crate) fn clear_memory(&self) {
+        for folder in self.folders() {
+            std::fs::remove_dir_all(folder).unwrap();
         }
     }
 
@@ -348,6 +411,20 @@ impl Drop for Rig {
 /// Whether there can be other accounts.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// Name of the account that runs the tests.
+fn account() -> String {
+    let said = Command::new("id").arg("-un").output().unwrap();
+    String::from_utf8(said.stdout).unwrap().trim().to_owned()
+}
+
+/// Where the interpreter is that `python3` means, whatever stands before it.
+fn python_folder() -> PathBuf {
+    let code = ["-I", "-S", "-c", "import sys; print(sys.executable)"];
+    let said = Command::new("python3").args(code).output().unwrap();
+    let path = PathBuf::from(String::from_utf8(said.stdout).unwrap().trim());
+    path.parent().unwrap().to_owned()
 }
 
 pub(crate) fn free_port() -> u16 {

@@ -4,6 +4,7 @@
 mod failure;
 mod first;
 mod line;
+mod logout;
 mod master;
 mod options;
 mod process;
@@ -181,6 +182,16 @@ impl Target for SshTarget {
                 TargetState::Unreachable(NO_ANSWER.to_owned())
             }
         }
+    }
+
+    async fn ends_at_logout(&self) -> Option<String> {
+        let asked = async {
+            let master = self.master().await.ok()?;
+            let mut command = Session::to_raw_command(master.session(), logout::ASK);
+            command.output().await.ok()
+        };
+        let said = timeout(ANSWER_LIMIT, asked).await.ok()??;
+        logout::warning(&self.options, &String::from_utf8_lossy(&said.stdout))
     }
 
     async fn close(&self) -> Result<(), BackendError> {

@@ -1,0 +1,137 @@
+//! The host ends, is started anew, or ends what a login leaves.
+
+use std::time::{Duration, Instant};
+
+use talaria_broker::config::Transport;
+use talaria_broker::outcome::Status;
+use talaria_broker::session::Cell;
+
+use crate::rig::{Rig, TARGET};
+use crate::sessions::{signal, succeeded, wait};
+
+/// A cell that ends when it is ended, and has something detached.
+const LASTING: &str = "import subprocess, time\nsubprocess.Popen(['setsid', 'sleep', '777'])\n\
+    print('begun', flush=True)\nwhile True: time.sleep(0.1)";
+
+fn has_begun(rig: &Rig) -> bool {
+    rig.there().iter().any(|seen| seen.command.contains("sleep 777"))
+}
+
+#[test]
+fn a_host_that_does_not_come_back() {
+    let Some(rig) = Rig::new() else { return };
+    let mut options = rig.options();
+    options.reconnect_timeout = Duration::from_secs(2);
+    options.lease = Duration::from_secs(4);
+    let session = rig.open(options);
+    session.ok("kept = 1");
+    let running = session.start(Cell::new(LASTING));
+    wait("the cell", || has_begun(&rig));
+    let servers = rig.servers();
+    rig.stop();
+    let began = Instant::now();
+    for seen in servers {
+        signal(seen.pid, "KILL");
+    }
+    let outcome = running.wait();
+    assert!(began.elapsed() < Duration::from_secs(60), "{outcome:#?}");
+    assert_eq!(outcome.status, Status::Error);
+    // Nothing but what had come, and in its order.
+    assert!("begun\n".starts_with(&outcome.output), "{outcome:#?}");
+    let error = outcome.error.unwrap();
+    assert!(
+        error.contains("did not come back within 2s") && error.contains("Connection refused"),
+        "{error}"
+    );
+    wait("the lease to end what runs there", || {
+        rig.there().is_empty() && rig.folders().is_empty()
+    });
+    let refused = session.cell("print(kept)").error.unwrap();
+    assert!(refused.contains("Connection refused"), "{refused}");
+    assert!(rig.start());
+    let outcome = session.cell("print('kept' in globals())");
+    let notice = outcome.notice.clone().unwrap_or_default();
+    assert_eq!(succeeded(outcome), "False\n");
+    assert!(notice.contains("are lost (the connection to"), "{notice}");
+    rig.close();
+}
+
+#[test]
+fn a_host_that_is_started_anew() {
+    let Some(rig) = Rig::that_starts() else { return };
+    let session = rig.open(rig.options());
+    session.ok("kept = 1");
+    let running = session.start(Cell::new(LASTING));
+    wait("the cell", || has_begun(&rig));
+    // It is asked beside the cell which start of the host this is.
+    std::thread::sleep(Duration::from_secs(1));
+    // What lies on a disk is still there after a start.
+    let servers = rig.servers();
+    rig.stop();
+    for seen in servers {
+        signal(seen.pid, "KILL");
+    }
+    rig.kill_all_there();
+    assert!(rig.start());
+    let outcome = running.wait();
+    assert_eq!(outcome.status, Status::Error, "{outcome:#?}");
+    assert!(outcome.kernel.unwrap().state_lost);
+    let error = outcome.error.unwrap();
+    assert!(
+        error.contains("it was started anew, and what ran there is gone"),
+        "{error}"
+    );
+    rig.clear_memory();
+    let outcome = session.cell("print('kept' in globals())");
+    let notice = outcome.notice.clone().unwrap_or_default();
+    assert_eq!(succeeded(outcome), "False\n");
+    assert!(notice.contains("it was started anew"), "{notice}");
+    rig.close();
+}
+
+/// A host with a `logind` that is set to end what logins leave, or not: it answers, and the test does what it would do.
+fn with_logind(kills: &str) -> Option<Rig> {
+    let rig = Rig::new()?;
+    let said = format!("KillUserProcesses={kills}\\nKillExcludeUsers=daemon\\nKillOnlyUsers=\\n");
+    rig.add_tool("loginctl", &format!("#!/bin/sh\nprintf '{said}'\n"));
+    Some(rig)
+}
+
+#[test]
+fn a_host_that_ends_what_a_login_leaves_is_named() {
+    for (transport, clears) in [(Transport::Stream, true), (Transport::Polled, false)] {
+        let Some(rig) = with_logind("yes") else { return };
+        let mut options = rig.options();
+        options.transport = transport;
+        let session = rig.open(options);
+        session.ok("kept = 1");
+        let running = session.start(Cell::new(LASTING));
+        wait("the cell", || has_begun(&rig));
+        // A login that comes in the midst of it is ended too.
+        rig.kill_all_there();
+        if clears {
+            rig.clear_memory();
+        }
+        let outcome = running.wait();
+        assert_eq!(outcome.status, Status::Error, "{outcome:#?}");
+        let error = outcome.error.unwrap();
+        for word in ["KillUserProcesses=yes", "loginctl enable-linger"] {
+            assert!(error.contains(word), "{error}");
+        }
+        assert_eq!(session.ok("print('kept' in globals())"), "False\n");
+        rig.close();
+    }
+}
+
+#[test]
+fn doctor_names_a_host_that_ends_what_a_login_leaves() {
+    for kills in ["yes", "no"] {
+        let Some(rig) = with_logind(kills) else { return };
+        let done = rig.cli(&["doctor", TARGET]).output().unwrap();
+        let text = String::from_utf8_lossy(&done.stdout);
+        let is_named = text.contains("warn  connection: ") && text.contains("loginctl enable-linger");
+        assert_eq!(is_named, kills == "yes", "{text}");
+        assert!(done.status.success(), "{text}");
+        rig.nothing_is_left();
+    }
+}
