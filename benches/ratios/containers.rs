@@ -1,10 +1,9 @@
 //! The figures of containers. What stands before the name is where: `tmpfs`, a container of the user's own whose
 //! session lives in memory; `overlay`, one where it lives on the container's disk; `image`, a container of ours.
 
-use std::io::{Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use talaria_broker::backends::docker::{
     DockerContainer, DockerImage, DockerOptions, EngineSources, RunningOptions, Which,
@@ -12,11 +11,12 @@ use talaria_broker::backends::docker::{
 use talaria_broker::broker::Broker;
 use talaria_broker::config::Transport;
 use talaria_broker::environment::Environment;
-use talaria_broker::session::{Cell, Session, SessionOptions};
+use talaria_broker::session::{Cell, SessionOptions};
 use talaria_broker::tools::BuiltinTools;
 
 use crate::measure::{
-    Driver, Echo, Result, compare, line, median, numbers, quantile, run, say, succeeded, times_in_cell,
+    Driver, ECHO, Pipe, Result, SIXTEEN, compare, elsewhere, first_cell, line, median, numbers, quantile, run, say,
+    succeeded, timed, times_in_cell,
 };
 
 pub(crate) const FIGURES: [&str; 10] = [
@@ -34,15 +34,6 @@ pub(crate) const FIGURES: [&str; 10] = [
 
 /// The image of the tests (`tests/rigs/docker up`); any with Python 3.8 will do.
 const IMAGE: &str = "talaria-test:base";
-
-/// Gives back what it gets, as a relay would have to at least.
-const ECHO: &str = "
-import os
-while True:
-    data = os.read(0, 65536)
-    if not data:
-        break
-    os.write(1, data)";
 
 pub(crate) async fn measure(wanted: &impl Fn(&str) -> bool) -> Result<()> {
     let image = std::env::var("TALARIA_BENCH_IMAGE").unwrap_or_else(|_| IMAGE.to_owned());
@@ -112,7 +103,7 @@ impl Bench {
         let container = self.container(more)?;
         let broker = Broker::new(4);
         let session = broker.open(container.options())?;
-        let mut echo = Pipe::start(&container)?;
+        let mut echo = container.echo()?;
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for round in 0..31 {
             let mine = times_in_cell(&session, 200).await?;
@@ -154,11 +145,11 @@ impl Bench {
         let container = self.container(&[])?;
         let broker = Broker::new(4);
         let session = broker.open(container.options())?;
-        let mut echo = Pipe::start(&container)?;
+        let mut echo = container.echo()?;
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for round in 0..21 {
             for _ in 0..50 {
-                let (time, _) = timed(&session, "pass").await?;
+                let time = timed(&session, "pass").await?;
                 if round > 0 {
                     ours.push(time);
                 }
@@ -365,16 +356,6 @@ for _ in range(20):
     times.append(perf_counter_ns() - began)
 print(*times)";
 
-const SIXTEEN: &str = "
-import threading
-from time import perf_counter_ns
-from hermes_tools import echo
-threads = [threading.Thread(target=echo, args=(n,)) for n in range(16)]
-began = perf_counter_ns()
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-print(perf_counter_ns() - began)";
-
 const LARGE: &str = "
 import threading
 from time import perf_counter_ns
@@ -387,30 +368,6 @@ while large.is_alive():
     assert echo(1) == 1
     times.append(perf_counter_ns() - began)
 print(*times)";
-
-async fn timed(session: &Session, code: &str) -> Result<(Duration, String)> {
-    let began = Instant::now();
-    let outcome = session.execute(Cell::new(code)).await;
-    let time = began.elapsed();
-    succeeded(&outcome)?;
-    Ok((time, outcome.output))
-}
-
-async fn first_cell(broker: &Broker, options: SessionOptions) -> Result<Duration> {
-    let began = Instant::now();
-    let session = broker.open(options)?;
-    let outcome = session.execute(Cell::new("pass")).await;
-    let time = began.elapsed();
-    succeeded(&outcome)?;
-    session.close().await;
-    Ok(time)
-}
-
-fn elsewhere(mut options: SessionOptions) -> SessionOptions {
-    options.host = Arc::new(Echo::new());
-    options.limits.max_tool_calls = u64::MAX;
-    options
-}
 
 fn docker(arguments: &[&str]) -> Result<std::process::ExitStatus> {
     let mut command = Command::new("docker");
@@ -443,6 +400,13 @@ impl Container {
         ))
     }
 
+    /// A process in it that gives back what it gets.
+    fn echo(&self) -> Result<Pipe> {
+        let mut command = Command::new("docker");
+        command.args(["exec", "-i", &self.0, "python3", "-I", "-S", "-c", ECHO]);
+        Pipe::start(command)
+    }
+
     /// Its processes, by their numbers on this machine, without its own two.
     fn processes(&self) -> Result<Vec<u32>> {
         let output = Command::new("docker")
@@ -471,42 +435,4 @@ fn cpu(pid: u32) -> Result<Duration> {
         whole += Duration::from_nanos(text.split_whitespace().next().unwrap_or_default().parse()?);
     }
     Ok(whole)
-}
-
-/// A process in the container that gives back what it gets.
-struct Pipe(Child);
-
-impl Pipe {
-    fn start(container: &Container) -> Result<Self> {
-        let child = Command::new("docker")
-            .args(["exec", "-i", &container.0, "python3", "-I", "-S", "-c", ECHO])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let mut pipe = Self(child);
-        pipe.measure(10)?;
-        Ok(pipe)
-    }
-
-    fn measure(&mut self, count: usize) -> Result<Vec<Duration>> {
-        let (Some(stdin), Some(stdout)) = (&mut self.0.stdin, &mut self.0.stdout) else {
-            return Err("no pipe".into());
-        };
-        let mut buffer = [0; 64];
-        let mut times = Vec::with_capacity(count);
-        for _ in 0..count {
-            let began = Instant::now();
-            stdin.write_all(&[b'x'; 64])?;
-            stdout.read_exact(&mut buffer)?;
-            times.push(began.elapsed());
-        }
-        Ok(times)
-    }
-}
-
-impl Drop for Pipe {
-    fn drop(&mut self) {
-        self.0.stdin = None;
-        let _ = self.0.wait();
-    }
 }

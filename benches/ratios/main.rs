@@ -5,11 +5,13 @@
 //! wanted. Run by `benches/run`, which installs the baselines.
 
 mod containers;
+mod host;
 mod local;
 mod measure;
 mod pages;
 mod patch;
 mod search;
+mod ssh;
 mod web;
 
 use measure::Result;
@@ -37,6 +39,9 @@ fn main() -> Result<()> {
         }
         if search::FIGURES.iter().any(|name| wanted(name)) {
             search::measure().await?;
+        }
+        if ssh::FIGURES.iter().any(|name| wanted(name)) {
+            ssh::measure(&wanted).await?;
         }
         if web::FIGURES.iter().any(|name| wanted(name)) {
             web::measure(&wanted).await?;

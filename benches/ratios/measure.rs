@@ -1,15 +1,17 @@
 //! How figures are taken and shown, and what answers calls.
 
 use std::error::Error;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
+use talaria_broker::broker::Broker;
 use talaria_broker::outcome::{Outcome, Status};
-use talaria_broker::session::{Cell, Session};
+use talaria_broker::session::{Cell, Session, SessionOptions};
 use talaria_broker::tools::{CallContext, ToolCall, ToolHost, ToolSpec};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -172,5 +174,83 @@ impl ToolHost for Echo {
             "text" => json!("x".repeat(usize::try_from(value.as_u64().unwrap_or_default()).unwrap_or_default())),
             _ => value,
         }
+    }
+}
+
+/// Gives back what it gets, as a relay would have to at least.
+pub(crate) const ECHO: &str = "
+import os
+while True:
+    data = os.read(0, 65536)
+    if not data:
+        break
+    os.write(1, data)";
+
+pub(crate) const SIXTEEN: &str = "
+import threading
+from time import perf_counter_ns
+from hermes_tools import echo
+threads = [threading.Thread(target=echo, args=(n,)) for n in range(16)]
+began = perf_counter_ns()
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(perf_counter_ns() - began)";
+
+/// How long a cell takes.
+pub(crate) async fn timed(session: &Session, code: &str) -> Result<Duration> {
+    let began = Instant::now();
+    let outcome = session.execute(Cell::new(code)).await;
+    let time = began.elapsed();
+    succeeded(&outcome)?;
+    Ok(time)
+}
+
+pub(crate) async fn first_cell(broker: &Broker, options: SessionOptions) -> Result<Duration> {
+    let began = Instant::now();
+    let session = broker.open(options)?;
+    let outcome = session.execute(Cell::new("pass")).await;
+    let time = began.elapsed();
+    succeeded(&outcome)?;
+    session.close().await;
+    Ok(time)
+}
+
+pub(crate) fn elsewhere(mut options: SessionOptions) -> SessionOptions {
+    options.host = Arc::new(Echo::new());
+    options.limits.max_tool_calls = u64::MAX;
+    options
+}
+
+/// A process elsewhere that gives back what it gets, behind a command that runs [`ECHO`].
+pub(crate) struct Pipe(Child);
+
+impl Pipe {
+    pub(crate) fn start(mut command: Command) -> Result<Self> {
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut pipe = Self(child);
+        pipe.measure(10)?;
+        Ok(pipe)
+    }
+
+    pub(crate) fn measure(&mut self, count: usize) -> Result<Vec<Duration>> {
+        let (Some(stdin), Some(stdout)) = (&mut self.0.stdin, &mut self.0.stdout) else {
+            return Err("no pipe".into());
+        };
+        let mut buffer = [0; 64];
+        let mut times = Vec::with_capacity(count);
+        for _ in 0..count {
+            let began = Instant::now();
+            stdin.write_all(&[b'x'; 64])?;
+            stdout.read_exact(&mut buffer)?;
+            times.push(began.elapsed());
+        }
+        Ok(times)
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        self.0.stdin = None;
+        let _ = self.0.wait();
     }
 }
