@@ -164,6 +164,11 @@ pub trait Target: Send + Sync {
     /// may also show in the end of the process (exit codes 126 and 127).
     async fn spawn(&self, command: Command) -> Result<Process, BackendError>;
 
+    /// How it was reached, in lines for whoever wants to know: what, and what was found.
+    fn about(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
     /// What became of it. Bounded in time (seconds).
     async fn state(&self) -> TargetState;
 

@@ -13,7 +13,7 @@ use talaria_broker::target::TargetKind;
 use talaria_broker::web::{Endpoint, NO_PROVIDER, Reader, WebOptions};
 
 use super::args::{Doctor, Global};
-use super::{UsageError, exit};
+use super::{UsageError, exit, host};
 
 /// Rounds of which the middle one is reported.
 const ROUNDS: usize = 21;
@@ -79,8 +79,14 @@ pub(super) fn run(verb: &Doctor, global: &Global, environment: &Environment) -> 
             resolved.spec.kind(),
             TargetKind::Docker { .. } | TargetKind::Container { .. } | TargetKind::Compose { .. }
         );
-        if !is_container || engine(&mut report, &options.target, environment).await {
-            measure(&mut report, options).await;
+        let is_host = matches!(resolved.spec.kind(), TargetKind::Ssh { .. });
+        let is_there = match () {
+            () if is_container => engine(&mut report, &options.target, environment).await,
+            () if is_host => host::login(&mut report, &options).await,
+            () => true,
+        };
+        if is_there {
+            measure(&mut report, options, is_host).await;
         }
         Ok(())
     })?;
@@ -156,7 +162,7 @@ fn withheld(report: &mut Report, options: &SessionOptions, is_here: bool) {
     report.line("variables that scripts do not get", &text);
 }
 
-async fn measure(report: &mut Report, options: SessionOptions) {
+async fn measure(report: &mut Report, options: SessionOptions, is_host: bool) {
     let has_terminal = !options.disabled_tools.iter().any(|name| name == "terminal");
     let broker = Broker::new(1);
     let session = match broker.open(options) {
@@ -194,6 +200,9 @@ async fn measure(report: &mut Report, options: SessionOptions) {
             );
         }
     }
+    if is_host {
+        host::survey(report, &session).await;
+    }
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         let began = Instant::now();
@@ -227,7 +236,7 @@ async fn measure(report: &mut Report, options: SessionOptions) {
     broker.close().await;
 }
 
-fn passed(report: &mut Report, what: &str, outcome: &Outcome) -> bool {
+pub(super) fn passed(report: &mut Report, what: &str, outcome: &Outcome) -> bool {
     if outcome.status == Status::Success {
         return true;
     }
@@ -240,13 +249,13 @@ fn milliseconds(time: Duration) -> String {
 }
 
 #[derive(Default)]
-struct Report {
-    text: String,
+pub(super) struct Report {
+    pub(super) text: String,
     faults: usize,
 }
 
 impl Report {
-    fn line(&mut self, what: &str, found: &str) {
+    pub(super) fn line(&mut self, what: &str, found: &str) {
         let _ = writeln!(self.text, "ok    {what}: {found}");
     }
 
@@ -255,7 +264,7 @@ impl Report {
         let _ = writeln!(self.text, "warn  {what}: {found}");
     }
 
-    fn fault(&mut self, what: &str, found: &str) {
+    pub(super) fn fault(&mut self, what: &str, found: &str) {
         self.faults += 1;
         let _ = writeln!(self.text, "FAIL  {what}: {found}");
     }

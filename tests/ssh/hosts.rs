@@ -124,6 +124,32 @@ fn a_host_that_ends_what_a_login_leaves_is_named() {
 }
 
 #[test]
+fn doctor_tells_how_it_got_in_and_what_is_there() {
+    let Some(rig) = Rig::new() else { return };
+    let done = rig.cli(&["doctor", TARGET]).output().unwrap();
+    let text = String::from_utf8_lossy(&done.stdout);
+    let node = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let key = rig.path("user").display().to_string();
+    for (line, word) in [
+        ("ok    ssh here: ", "OpenSSH_"),
+        ("ok    sshd there: ", "OpenSSH_"),
+        ("ok    login: ", &key),
+        ("ok    host: ", node.trim()),
+        ("ok    account: ", "home /"),
+        ("ok    login shell: ", "/"),
+        ("ok    room in ", "free"),
+        ("ok    load: ", "processors"),
+    ] {
+        let found = text
+            .lines()
+            .any(|found| found.starts_with(line) && found.contains(word));
+        assert!(found, "{line}{word}: {text}");
+    }
+    assert!(done.status.success(), "{text}");
+    rig.nothing_is_left();
+}
+
+#[test]
 fn doctor_names_a_host_that_ends_what_a_login_leaves() {
     for kills in ["yes", "no"] {
         let Some(rig) = with_logind(kills) else { return };

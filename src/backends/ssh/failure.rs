@@ -282,6 +282,24 @@ pub(super) fn may_pass(said: &str) -> bool {
     words.peek().is_some() && words.all(is_that)
 }
 
+/// What ssh says of a connection that it has made.
+pub(super) fn about(said: &str) -> Vec<(&'static str, String)> {
+    let said = Said::new(said);
+    let mut lines = Vec::new();
+    if let Some(version) = said.all.lines().find(|line| line.starts_with("OpenSSH_")) {
+        lines.push(("ssh here", version.trim().to_owned()));
+    }
+    if let Some(software) = said.behind("remote software version ").next_back() {
+        lines.push(("sshd there", software.to_owned()));
+    }
+    if let Some(whom) = said.behind("Authenticated to ").next_back() {
+        let key = said.behind("debug1: Server accepts key: ").next_back();
+        let key = key.map_or(String::new(), |key| format!(", with {key}"));
+        lines.push(("login", format!("{}{key}", whom.trim_end_matches('.'))));
+    }
+    lines
+}
+
 /// With `-v`, ssh tells much of what it does.
 fn is_word_to_the_user(line: &str) -> bool {
     let noise = [
@@ -361,6 +379,22 @@ mod tests {
         ] {
             assert_eq!(may_pass(said), expected, "{said}");
         }
+    }
+
+    #[test]
+    fn a_login_is_described() {
+        let said = "OpenSSH_9.2p1, OpenSSL 3\ndebug1: Remote protocol version 2.0, remote software version OpenSSH_8.4\n\
+                    debug1: Server accepts key: /k ED25519 SHA256:x\nAuthenticated to box ([10.0.0.7]:22) using \"publickey\".";
+        let expected = [
+            ("ssh here", "OpenSSH_9.2p1, OpenSSL 3"),
+            ("sshd there", "OpenSSH_8.4"),
+            (
+                "login",
+                "box ([10.0.0.7]:22) using \"publickey\", with /k ED25519 SHA256:x",
+            ),
+        ];
+        assert_eq!(about(said), expected.map(|(what, found)| (what, found.to_owned())));
+        assert_eq!(about(""), []);
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub(super) struct Master {
     options: Arc<SshOptions>,
     session: Arc<Session>,
     own: Mutex<Option<Own>>,
+    /// What ssh has said while it connected.
+    said: String,
     /// Commands that end others, under way.
     kills: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -70,17 +72,18 @@ impl Master {
         }
     }
 
-    fn new(options: &Arc<SshOptions>, control: PathBuf, own: Option<Own>) -> Self {
+    fn new(options: &Arc<SshOptions>, control: PathBuf, own: Option<Own>, said: String) -> Self {
         Self {
             options: options.clone(),
             session: Arc::new(Session::resume_mux(control.into_boxed_path(), None)),
             own: Mutex::new(own),
+            said,
             kills: Mutex::default(),
         }
     }
 
     async fn join(options: &Arc<SshOptions>, control: &Path) -> Result<Self, BackendError> {
-        let master = Self::new(options, control.to_owned(), None);
+        let master = Self::new(options, control.to_owned(), None, String::new());
         let why = match tokio::time::timeout(CHECK_LIMIT, master.session.check()).await {
             Ok(Ok(())) => return Ok(master),
             Ok(Err(error)) => error.to_string(),
@@ -141,7 +144,10 @@ impl Master {
         let said = Arc::new(Mutex::new(Vec::new()));
         let listening = tokio::spawn(listen(stderr, said.clone()));
         match tokio::time::timeout_at(deadline, ready(&mut process, &control)).await {
-            Ok(true) => Ok(Self::new(options, control, Some(Own { process, _held: held }))),
+            Ok(true) => {
+                let said = said.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
+                Ok(Self::new(options, control, Some(Own { process, _held: held }), said))
+            }
             Ok(false) => {
                 let _ = listening.await;
                 let said = said.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
@@ -206,6 +212,14 @@ impl Master {
         if let (Some(Own { mut process, _held }), Ok(runtime)) = (own, tokio::runtime::Handle::try_current()) {
             drop(_held);
             runtime.spawn(async move { process.wait().await });
+        }
+    }
+
+    /// What it was connected to and how, as far as ssh says so.
+    pub(super) fn about(&self) -> Vec<(&'static str, String)> {
+        match &self.options.control {
+            Some(control) => vec![("login", format!("your own connection at {}", control.display()))],
+            None => failure::about(&self.said),
         }
     }
 

@@ -55,12 +55,14 @@ impl Backend for SshBackend {
         progress.phase(Phase::Connect);
         progress.note(&format!("connecting to {}", self.options.destination));
         let master = Master::connect(&self.options).await?;
+        let about = master.about();
         Ok(Arc::new(SshTarget {
             options: self.options.clone(),
             masters: Mutex::new(Masters {
                 current: Some(Arc::new(master)),
                 full: Vec::new(),
             }),
+            about,
             has_run: AtomicBool::new(false),
         }))
     }
@@ -69,6 +71,8 @@ impl Backend for SshBackend {
 struct SshTarget {
     options: Arc<SshOptions>,
     masters: Mutex<Masters>,
+    /// How the first of them was made.
+    about: Vec<(&'static str, String)>,
     /// Whether a command has begun there.
     has_run: AtomicBool,
 }
@@ -118,6 +122,10 @@ impl Target for SshTarget {
             has_streams: true,
             window: WINDOW,
         }
+    }
+
+    fn about(&self) -> Vec<(&'static str, String)> {
+        self.about.clone()
     }
 
     async fn spawn(&self, command: Command) -> Result<Process, BackendError> {
