@@ -159,19 +159,43 @@ fn class(ranges: &Ranges, over: Over, out: &mut String) {
 }
 
 /// What `\w` matches, as a class.
-static WORD: LazyLock<String> = LazyLock::new(|| {
-    let mut word = String::new();
-    if let Ok(hir) = regex_syntax::parse(r"\w") {
-        write(&hir, Over::Characters, &mut word);
+static WORD: LazyLock<String> = LazyLock::new(|| class_up_to(r"\w", u32::MAX));
+
+/// What stands before a place as Rust's engine sees it, of what `\w` matches and of any character: it steps
+/// back over at most three bytes that only go on with a character (0x80 to 0xbf) and takes the character
+/// that begins there, even where it has ended before them and they belong to nothing (`decode_last` of
+/// regex-automata's `util/utf8.rs`). Not over the end of a line: whether it sees the line before depends on
+/// whether that line matched, and a line is to match or not whatever stands around it.
+static WORD_BEFORE: LazyLock<String> = LazyLock::new(|| before(r"\w"));
+static CHARACTER_BEFORE: LazyLock<String> = LazyLock::new(|| format!(r"(?:\A|(?<=\n)|{})", before(".")));
+
+/// The characters of a class up to a code, as a class.
+fn class_up_to(of: &str, most: u32) -> String {
+    let mut found = String::new();
+    if let Ok(hir) = regex_syntax::parse(of)
+        && let HirKind::Class(Class::Unicode(characters)) = hir.kind()
+    {
+        let pairs = characters.iter().map(|range| (range.start(), range.end()));
+        let kept = ranges(pairs).into_iter().filter(|(start, _)| *start <= most);
+        let kept = kept.map(|(start, end)| (start, end.min(most))).collect();
+        class(&kept, Over::Characters, &mut found);
     }
-    word
-});
+    found
+}
+
+fn before(of: &str) -> String {
+    let parts = [
+        (u32::MAX, ""),
+        (0xffff, r"[\udc80-\udcbf]"),
+        (0x7ff, r"[\udc80-\udcbf]{2}"),
+        (0x7f, r"[\udc80-\udcbf]{3}"),
+    ];
+    let parts = parts.map(|(most, strays)| format!("(?<={}{strays})", class_up_to(of, most)));
+    format!("(?:{})", parts.join("|"))
+}
 
 fn boundary(look: Look, over: Over) -> String {
     const ASCII_WORD: &str = "[0-9A-Z_a-z]";
-    // Beside what is no character there is no "no boundary".
-    const CHARACTER_BEFORE: &str = r"(?<![\udc80-\udcff])";
-    const CHARACTER_AFTER: &str = r"(?![\udc80-\udcff])";
     let is_unicode = matches!(
         look,
         Look::WordUnicode
@@ -181,11 +205,20 @@ fn boundary(look: Look, over: Over) -> String {
             | Look::WordStartHalfUnicode
             | Look::WordEndHalfUnicode
     );
-    let (word, before, after) = if is_unicode && over == Over::Characters {
-        (WORD.as_str(), CHARACTER_BEFORE, CHARACTER_AFTER)
+    // Beside what is no character there is no "no boundary", nor half of one.
+    let (word, after_word, of_character, to_character) = if is_unicode && over == Over::Characters {
+        (
+            WORD.as_str(),
+            WORD_BEFORE.clone(),
+            CHARACTER_BEFORE.clone(),
+            r"(?![\udc80-\udcff])",
+        )
     } else {
-        (ASCII_WORD, "", "")
+        (ASCII_WORD, format!("(?<={ASCII_WORD})"), String::new(), "")
     };
+    let to_word = format!("(?={word})");
+    let no_word = format!("(?!{word})");
+    let after_none = format!("(?!{after_word})");
     match look {
         Look::StartLF => "^".to_owned(),
         Look::EndLF => "$".to_owned(),
@@ -195,15 +228,15 @@ fn boundary(look: Look, over: Over) -> String {
         Look::EndCRLF => r"(?:(?=\r)|(?<!\r)(?=\n)|\Z)".to_owned(),
         Look::WordAscii | Look::WordUnicode if over == Over::Bytes => r"\b".to_owned(),
         Look::WordAscii | Look::WordUnicode => {
-            format!("(?:(?<!{word})(?={word})|(?<={word})(?!{word}))")
+            format!("(?:{after_none}{to_word}|{after_word}{no_word})")
         }
         Look::WordAsciiNegate | Look::WordUnicodeNegate => {
-            format!("{before}{after}(?:(?<!{word})(?!{word})|(?<={word})(?={word}))")
+            format!("{of_character}{to_character}(?:{after_none}{no_word}|{after_word}{to_word})")
         }
-        Look::WordStartAscii | Look::WordStartUnicode => format!("(?<!{word})(?={word})"),
-        Look::WordEndAscii | Look::WordEndUnicode => format!("(?<={word})(?!{word})"),
-        Look::WordStartHalfAscii | Look::WordStartHalfUnicode => format!("{before}(?<!{word})"),
-        Look::WordEndHalfAscii | Look::WordEndHalfUnicode => format!("{after}(?!{word})"),
+        Look::WordStartAscii | Look::WordStartUnicode => format!("{after_none}{to_word}"),
+        Look::WordEndAscii | Look::WordEndUnicode => format!("{after_word}{no_word}"),
+        Look::WordStartHalfAscii | Look::WordStartHalfUnicode => format!("{of_character}{after_none}"),
+        Look::WordEndHalfAscii | Look::WordEndHalfUnicode => format!("{to_character}{no_word}"),
     }
 }
 
