@@ -2,6 +2,8 @@
 
 use talaria_broker::config::{Flags, template};
 use talaria_broker::environment::Environment;
+use talaria_broker::session::{explain_with_web, web_options};
+use talaria_broker::web::NO_PROVIDER;
 
 use super::args::{ConfigVerb, Global};
 
@@ -11,8 +13,17 @@ pub(super) fn run(verb: &ConfigVerb, global: &Global, environment: &Environment)
         return Ok(0);
     }
     let config = super::load(global, environment, Flags::default())?;
-    let rows: Vec<(String, String, String)> = config
-        .explain()
+    let web = web_options(&config.web, environment);
+    let problems = [
+        ("web_search", web.search.err().filter(|why| why != NO_PROVIDER)),
+        ("web_extract", web.extract.reader.err()),
+    ];
+    for (tool, problem) in problems {
+        if let Some(why) = problem {
+            super::say(&format!("warning: {tool}: {why}"));
+        }
+    }
+    let rows: Vec<(String, String, String)> = explain_with_web(&config, environment)
         .into_iter()
         .map(|row| {
             (

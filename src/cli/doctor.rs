@@ -112,13 +112,13 @@ async fn engine(report: &mut Report, target: &str, environment: &Environment) ->
 fn web(report: &mut Report, options: &WebOptions, disabled: &[String]) {
     let is_off = |tool: &str| disabled.iter().any(|name| name == tool);
     match &options.search {
-        _ if is_off("web_search") => report.line("web_search", DISABLED),
+        _ if is_off("web_search") => report.off("web_search", DISABLED),
         Ok(search) => report.line("web_search", &provider(search.provider.as_str(), &search.endpoint)),
-        Err(why) if why == NO_PROVIDER => report.line("web_search", &format!("none: {why}")),
+        Err(why) if why == NO_PROVIDER => report.off("web_search", why),
         Err(why) => report.fault("web_search", why),
     }
     match &options.extract.reader {
-        _ if is_off("web_extract") => report.line("web_extract", DISABLED),
+        _ if is_off("web_extract") => report.off("web_extract", DISABLED),
         Ok(Reader::Provider(name, endpoint)) => report.line("web_extract", &provider(name.as_str(), endpoint)),
         Ok(Reader::Builtin) => {
             let allowed: Vec<String> = options.extract.allow_private.iter().map(ToString::to_string).collect();
@@ -221,7 +221,7 @@ async fn measure(report: &mut Report, options: SessionOptions, is_host: bool) {
         );
     }
     if !has_terminal {
-        report.line("terminal", DISABLED);
+        report.off("terminal", DISABLED);
         broker.close().await;
         return;
     }
@@ -257,6 +257,11 @@ pub(super) struct Report {
 impl Report {
     pub(super) fn line(&mut self, what: &str, found: &str) {
         let _ = writeln!(self.text, "ok    {what}: {found}");
+    }
+
+    /// What nobody asked for, so that it is no fault, and what to set to have it.
+    fn off(&mut self, what: &str, found: &str) {
+        let _ = writeln!(self.text, "off   {what}: {found}");
     }
 
     /// What works, but not as it should.

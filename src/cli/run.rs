@@ -55,7 +55,7 @@ pub(super) fn run(verb: &Run, global: &Global, environment: &Environment) -> any
     if let Some(names) = &verb.allow {
         options
             .check_allowed(names)
-            .map_err(|error| UsageError(error.to_string()))?;
+            .map_err(|error| UsageError(format!("the flag --allow: {error}")))?;
     }
     let max_kernels = options.limits.max_session_kernels;
     super::block_on(async {

@@ -141,6 +141,17 @@ choice! {
     }
 }
 
+/// The tools that Talaria brings along, as `tools.disabled` may name them.
+pub(crate) const TOOLS: [&str; 7] = [
+    "read_file",
+    "write_file",
+    "search_files",
+    "patch",
+    "terminal",
+    "web_search",
+    "web_extract",
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! The table of keys. Reading, variables, suggestions, printing and the template's test all go by it.
 
-use super::choice::{EnvPolicy, ExtractProvider, Mode, Rpc, SearchProvider, Transport};
+use super::choice::{EnvPolicy, ExtractProvider, Mode, Rpc, SearchProvider, TOOLS, Transport};
 use super::value::{Kind, Value};
 use crate::limits::Limits;
 use crate::suggest::nearest;
@@ -139,7 +139,7 @@ pub(super) const KEYS: &[Key] = &[
     key("terminal.ssh_become", Kind::Text, unset),
     key("terminal.modal_image", Kind::Text, unset),
     key("terminal.modal_mode", Kind::Text, unset),
-    key("tools.disabled", Kind::List, empty_list),
+    key("tools.disabled", Kind::Some(&TOOLS), empty_list),
     key("web.search.provider", Kind::Choice(SearchProvider::WORDS), unset),
     key("web.search.url", Kind::Url, unset),
     key("web.search.api_key_env", Kind::VariableName, unset),

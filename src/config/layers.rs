@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::choice::{Mode, Transport};
 use super::error::{ConfigError, Origin};
-use super::keys::{KEYS, variable};
+use super::keys::{KEYS, find, variable};
 use super::value::{Kind, Value};
 use crate::environment::Environment;
 use crate::suggest::nearest;
@@ -159,25 +159,74 @@ pub struct Flags {
     pub python: Option<PathBuf>,
 }
 
-/// Warnings for variables that look like settings and are none, as a misspelt one would have no effect unnoticed.
+/// What all our variables begin with.
+const OURS: &str = "TALARIA_";
+
+/// Our variables that are no settings.
+const OTHERS: [&str; 2] = ["TALARIA_CONFIG", "TALARIA_LOG"];
+
+/// Warnings for variables that look like settings and are none, as a misspelt one would have no effect unnoticed. One
+/// that resembles no setting and is in none of their sections may mean something to another program.
 pub(super) fn unknown_variables(environment: &Environment) -> Vec<String> {
     let known: Vec<String> = KEYS.iter().map(|key| variable(key.path)).collect();
-    let sections = [
-        "TALARIA_CODE_EXECUTION_",
-        "TALARIA_TERMINAL_",
-        "TALARIA_TOOLS_",
-        "TALARIA_WEB_",
-    ];
     environment
         .iter()
-        .filter_map(|(name, _)| name.to_str())
-        .filter(|name| sections.iter().any(|section| name.starts_with(section)))
-        .filter(|name| !known.iter().any(|known| known == name))
-        .map(|name| match nearest(name, known.iter().map(String::as_str)) {
-            Some(right) => format!("the variable {name} sets nothing; did you mean {right}?"),
-            None => format!("the variable {name} sets nothing; `talaria config` lists what can be set"),
+        .filter_map(|(name, value)| Some((name.to_str()?, value.to_str().unwrap_or_default())))
+        .filter(|(name, _)| !OTHERS.contains(name) && !known.iter().any(|known| known == name))
+        .filter_map(|(name, value)| {
+            let rest = name.strip_prefix(OURS)?;
+            let advice = match meant(rest, value) {
+                Some(right) => format!("did you mean {right}?"),
+                None if section(rest).is_some() => "`talaria config` lists what can be set".to_owned(),
+                None => return None,
+            };
+            Some(format!("the variable {name} sets nothing; {advice}"))
         })
         .collect()
+}
+
+/// The section of keys whose variables begin like this one, which may be its very name; the innermost.
+fn section(rest: &str) -> Option<&'static str> {
+    let sections = KEYS
+        .iter()
+        .filter_map(|key| key.path.rsplit_once('.'))
+        .map(|(section, _)| section);
+    let with_outer = sections.flat_map(|section| [Some(section), section.split_once('.').map(|(outer, _)| outer)]);
+    with_outer
+        .flatten()
+        .filter(|section| {
+            let variable = variable(section);
+            let left = variable.strip_prefix(OURS).and_then(|start| rest.strip_prefix(start));
+            left.is_some_and(|left| left.is_empty() || left.starts_with('_'))
+        })
+        .max_by_key(|section| section.len())
+}
+
+/// The variable that was meant, by its name without our prefix: the one of a section's provider where the section alone
+/// is named, one of nearly that name, or one whose last part is that.
+fn meant(rest: &str, value: &str) -> Option<String> {
+    let provider = section(rest)
+        .filter(|section| variable(section).strip_prefix(OURS) == Some(rest))
+        .and_then(|section| find(&format!("{section}.provider")));
+    if let Some(provider) = provider {
+        // Only a word that is known is repeated: another may be a key.
+        let word = provider.kind.read_text(value).map(|_| format!("={}", value.trim()));
+        return Some(variable(provider.path) + &word.unwrap_or_default());
+    }
+    let of_key = |path: &str| variable(path).split_off(OURS.len());
+    let whole: Vec<String> = KEYS
+        .iter()
+        .map(|key| of_key(key.path))
+        .chain(OTHERS.map(|name| name[OURS.len()..].to_owned()))
+        .collect();
+    if let Some(right) = nearest(rest, whole.iter().map(String::as_str)) {
+        return Some(format!("{OURS}{right}"));
+    }
+    let last = |path: &'static str| path.rsplit('.').next().unwrap_or(path);
+    let right = nearest(rest, KEYS.iter().map(|key| last(key.path)))?;
+    KEYS.iter()
+        .find(|key| last(key.path) == right)
+        .map(|key| variable(key.path))
 }
 
 #[cfg(test)]
@@ -224,6 +273,13 @@ mod tests {
             message.contains("the variable TALARIA_CODE_EXECUTION_TIMEOUT") && message.contains("zero"),
             "{message}"
         );
+        let environment = Environment::from_iter([("TALARIA_TOOLS_DISABLED", "patch, raed_file")]);
+        let message = Layers::default().add_variables(&environment).unwrap_err().to_string();
+        assert!(
+            message.starts_with("the variable TALARIA_TOOLS_DISABLED: `tools.disabled` ")
+                && message.ends_with("did you mean `read_file`?"),
+            "{message}"
+        );
         for (flags, expected) in [
             (
                 Flags {
@@ -254,14 +310,49 @@ mod tests {
 
     #[test]
     fn misspelt_variables_are_noticed() {
-        let environment = Environment::from_iter([
-            ("TALARIA_CODE_EXECUTION_TIMOUT", "5"),
+        for (name, value, advice) in [
+            (
+                "TALARIA_CODE_EXECUTION_TIMOUT",
+                "5",
+                "did you mean TALARIA_CODE_EXECUTION_TIMEOUT?",
+            ),
+            ("TALARIA_TIMEOUT", "5", "did you mean TALARIA_CODE_EXECUTION_TIMEOUT?"),
+            ("TALARIA_TRAGET", "ssh:build1", "did you mean TALARIA_TARGET?"),
+            ("TALARIA_CONFG", "/x", "did you mean TALARIA_CONFIG?"),
+            (
+                "TALARIA_WEB_SEARCH",
+                "brave",
+                "did you mean TALARIA_WEB_SEARCH_PROVIDER=brave?",
+            ),
+            (
+                "TALARIA_WEB_EXTRACT",
+                "BSA-s3cret",
+                "did you mean TALARIA_WEB_EXTRACT_PROVIDER?",
+            ),
+            ("TALARIA_WEB", "brave", "`talaria config` lists what can be set"),
+            (
+                "TALARIA_TERMINAL_COLOUR_OF_TEXT",
+                "red",
+                "`talaria config` lists what can be set",
+            ),
+        ] {
+            assert_eq!(
+                unknown_variables(&Environment::from_iter([(name, value)])),
+                [format!("the variable {name} sets nothing; {advice}")]
+            );
+        }
+        for (name, value) in [
             ("TALARIA_CODE_EXECUTION_TIMEOUT", "5"),
             ("TALARIA_LOG", "debug"),
-        ]);
-        assert_eq!(
-            unknown_variables(&environment),
-            ["the variable TALARIA_CODE_EXECUTION_TIMOUT sets nothing; did you mean TALARIA_CODE_EXECUTION_TIMEOUT?"]
-        );
+            ("TALARIA_WEBSITE_BUILD", "on"),
+            ("TALARIA_TEST_TARGETS", "local"),
+            ("TALARIA_REQUIRE", "docker"),
+        ] {
+            assert_eq!(
+                unknown_variables(&Environment::from_iter([(name, value)])),
+                [""; 0],
+                "{name}"
+            );
+        }
     }
 }

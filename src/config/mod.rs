@@ -25,6 +25,8 @@ mod targets;
 mod value;
 mod web;
 
+#[cfg(test)]
+pub(crate) use choice::TOOLS;
 pub use choice::{EnvPolicy, ExtractProvider, Mode, Rpc, SearchProvider, Transport, UnknownChoice};
 pub use error::{ConfigError, Origin};
 pub use hosts::{HostPattern, NoHostPattern};

@@ -148,13 +148,15 @@ impl Reader<'_> {
     }
 
     /// A section within a section. Where it is a word alone (`search: brave`), that is its provider; in the agent's file
-    /// a word means something of the agent's.
+    /// a word that is none of ours means something of the agent's.
     fn part(&mut self, path: &str, entry: &Entry) -> Result<(), ConfigError> {
         if matches!(entry.value.content, Content::Text(_)) {
-            return if self.is_ours() {
-                self.set(&format!("{path}.provider"), entry)
-            } else {
-                Ok(())
+            return match self.set(&format!("{path}.provider"), entry) {
+                Err(ConfigError::Value { origin, problem, .. }) if !self.is_ours() => {
+                    self.warn(format!("{origin}: `{path}` {problem}; it has no effect"));
+                    Ok(())
+                }
+                set => set,
             };
         }
         if !self.is_ours() && !matches!(entry.value.content, Content::Map(_)) {
@@ -231,6 +233,11 @@ mod tests {
                 "c.yaml:3: `web.search.api_key_env` must be the name of a variable, such as BRAVE_API_KEY, and not the key itself",
             ),
             (
+                "tools:\n  disabled:\n    - read_file\n    - termnal\n",
+                "c.yaml:4: `tools.disabled` holds a wrong value: `termnal` is not one of read_file, write_file, search_files, \
+                 patch, terminal, web_search, web_extract; did you mean `terminal`?",
+            ),
+            (
                 "web:\n  search: [brave]\n",
                 "c.yaml:2: `web.search` is a list, but must be a mapping of keys to values",
             ),
@@ -279,6 +286,8 @@ mod tests {
             [
                 "c.yaml:4: `web.backend` is not supported by talaria and has no effect; web.search.provider and \
                  web.extract.provider choose here",
+                "c.yaml:4: `web.search` has a wrong value: `z` is not one of searxng, brave, tavily, exa, firecrawl; it has \
+                 no effect",
                 "c.yaml:7: `code_execution.sandboxed` is not supported by talaria and has no effect",
                 "c.yaml:9: `terminal.lifetime_seconds` is not supported by talaria and has no effect",
             ]
@@ -293,8 +302,11 @@ mod tests {
             ("web: {extract: tavily}\n", "web.extract.provider"),
             ("web:\n  search:\n    provider: brave\n", "web.search.provider"),
         ] {
-            let read = read(yaml, Owner::Talaria).unwrap();
-            assert_eq!(read.values.keys().collect::<Vec<_>>(), [expected], "{yaml}");
+            for owner in [Owner::Talaria, Owner::Hermes] {
+                let read = read(yaml, owner).unwrap();
+                assert_eq!(read.values.keys().collect::<Vec<_>>(), [expected], "{yaml}");
+                assert_eq!(read.warnings, [""; 0], "{yaml}");
+            }
         }
     }
 

@@ -153,6 +153,7 @@ fn every_key_can_be_set_by_its_variable() {
         let text = match key.path {
             "terminal.ssh_port" => "7",
             "web.search.provider" => "exa",
+            "tools.disabled" => "patch,terminal",
             "web.extract.allow_private" => "wiki.corp,10.0.0.0/8",
             path if path.ends_with(".url") => "http://localhost:8080",
             path if path.ends_with(".api_key_env") => "MY_KEY",
@@ -258,7 +259,7 @@ fn the_agents_file_gives_the_target_and_its_limits() {
 fn the_agents_own_choice_of_a_web_backend_makes_a_warning() {
     let text = "web:\n  backend: ''\n  search_backend: tavily\n  extract_backend: exa\n  other: 1\n  search: brave\n";
     let config = Home::with(HERMES, text).plain().unwrap();
-    assert_eq!(config.web.search.provider, None);
+    assert_eq!(config.web.search.provider, Some(SearchProvider::Brave));
     for (warning, words) in config.warnings.iter().zip([
         ["`web.search_backend`", "web.search.provider"],
         ["`web.extract_backend`", "web.extract.provider"],

@@ -46,6 +46,8 @@ pub(super) enum Kind {
     Target,
     /// A list of texts.
     List,
+    /// A list of some of these words.
+    Some(&'static [&'static str]),
     /// Names with scalar values.
     Map,
     /// An `http` or `https` address without user and password.
@@ -80,6 +82,7 @@ impl Kind {
             Self::Choice(words) => format!("one of {}", words.join(", ")),
             Self::Target => "a target such as `local`".to_owned(),
             Self::List => "a list such as [A, B]".to_owned(),
+            Self::Some(words) => format!("a list of some of {}", words.join(", ")),
             Self::Map => "a mapping such as {NAME: value}".to_owned(),
             Self::Url => "an address such as https://search.example.org".to_owned(),
             Self::VariableName => "the name of a variable, such as BRAVE_API_KEY".to_owned(),
@@ -116,6 +119,11 @@ impl Kind {
                 .map(|spec| Value::Text(spec.to_string()))
                 .map_err(|error| format!("has a wrong value: {error}")),
             Self::List => Ok(Value::List(items().map(str::to_owned).collect())),
+            Self::Some(_) | Self::Hosts => {
+                let items: Vec<String> = items().map(str::to_owned).collect();
+                items.iter().try_for_each(|item| self.check_item(item))?;
+                Ok(Value::List(items))
+            }
             Self::Map => items()
                 .map(|item| {
                     item.split_once('=')
@@ -131,10 +139,6 @@ impl Kind {
             // What stands there instead of a name may be the secret itself, so it is not repeated.
             Self::VariableName if is_variable_name(text) => Ok(Value::Text(text.to_owned())),
             Self::VariableName => Err(format!("must be {}, and not the key itself", self.wanted())),
-            Self::Hosts => {
-                let items: Vec<String> = items().map(str::to_owned).collect();
-                check_hosts(&items).map(|()| Value::List(items))
-            }
         }
     }
 
@@ -149,7 +153,7 @@ impl Kind {
             return Ok(None);
         }
         let value = match (self, &node.content) {
-            (Self::List | Self::Hosts, Content::List(items)) => {
+            (Self::List | Self::Some(_) | Self::Hosts, Content::List(items)) => {
                 let mut texts = Vec::new();
                 for item in items {
                     let bad = |problem| BadValue {
@@ -160,9 +164,7 @@ impl Kind {
                         let kind = item.content.describe();
                         return Err(bad(format!("holds {kind}, but every item must be a text")));
                     };
-                    if self == Self::Hosts {
-                        check_hosts(std::slice::from_ref(text)).map_err(bad)?;
-                    }
+                    self.check_item(text).map_err(bad)?;
                     texts.push(text.clone());
                 }
                 Value::List(texts)
@@ -183,7 +185,7 @@ impl Kind {
                     })
                     .collect::<Result<_, _>>()?,
             ),
-            (Self::List | Self::Hosts | Self::Map, _) | (_, Content::List(_) | Content::Map(_)) => {
+            (Self::List | Self::Some(_) | Self::Hosts | Self::Map, _) | (_, Content::List(_) | Content::Map(_)) => {
                 return Err(is_wrong());
             }
             // An unquoted number or switch is no text: `python: 3.12` is a version, where a path is wanted.
@@ -195,6 +197,16 @@ impl Kind {
             (_, content) => self.read_text(scalar(content).unwrap_or_default()).map_err(bad)?,
         };
         Ok(Some(value))
+    }
+
+    /// Whether a text can be an item of the list that this kind is.
+    fn check_item(self, item: &str) -> Result<(), String> {
+        let checked = match self {
+            Self::Some(words) => position(item, words).map(drop).map_err(|error| error.to_string()),
+            Self::Hosts => item.parse::<HostPattern>().map(drop).map_err(|error| error.to_string()),
+            _ => Ok(()),
+        };
+        checked.map_err(|error| format!("holds a wrong value: {error}"))
     }
 }
 
@@ -229,14 +241,6 @@ fn is_variable_name(text: &str) -> bool {
         && text
             .bytes()
             .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
-}
-
-fn check_hosts(items: &[String]) -> Result<(), String> {
-    for item in items {
-        item.parse::<HostPattern>()
-            .map_err(|error| format!("holds a wrong value: {error}"))?;
-    }
-    Ok(())
 }
 
 impl Value {

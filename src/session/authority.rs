@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -70,6 +70,39 @@ pub(super) struct Seen {
     pub(super) failed: Option<(String, String)>,
     /// The keys of each tool's first result.
     pub(super) keys: BTreeMap<String, Vec<String>>,
+    /// How the calls of each tool went.
+    pub(super) calls: BTreeMap<String, Calls>,
+}
+
+/// How the calls of one tool went in one cell.
+#[derive(Default)]
+pub(super) struct Calls {
+    /// How many gave something to work with.
+    worked: u64,
+    /// How many did not, and the error of the last.
+    failed: u64,
+    error: String,
+}
+
+impl Calls {
+    /// If all failed: how many there were, and what the last was told.
+    pub(super) fn all_failed(&self) -> Option<(u64, &str)> {
+        (self.worked == 0 && self.failed > 0).then_some((self.failed, self.error.as_str()))
+    }
+}
+
+/// Why an answer gives a script nothing to work with: it is an error, or a list of results of which each is one.
+fn failure(answer: &Map<String, Value>) -> Option<&str> {
+    fn error(answer: &Map<String, Value>) -> Option<&str> {
+        answer.get("error")?.as_str()
+    }
+    match answer.get("results") {
+        Some(Value::Array(results)) if !results.is_empty() => {
+            let errors: Option<Vec<&str>> = results.iter().map(|result| error(result.as_object()?)).collect();
+            errors?.last().copied()
+        }
+        _ => error(answer),
+    }
 }
 
 /// How long a call that the target has answered may still take here.
@@ -82,9 +115,20 @@ impl Answers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remember(&self, tool: &str, answer: &Value) {
+    fn remember(&self, tool: &str, is_there: bool, answer: &Value) {
         let Value::Object(answer) = answer else { return };
         let mut seen = self.seen();
+        // Names that are made up are without number.
+        if is_there {
+            let calls = seen.calls.entry(tool.to_owned()).or_default();
+            match failure(answer) {
+                Some(error) => {
+                    calls.failed += 1;
+                    calls.error = error.to_owned();
+                }
+                None => calls.worked += 1,
+            }
+        }
         if answer.len() == 1
             && let Some(Value::String(error)) = answer.get("error")
         {
@@ -197,7 +241,9 @@ impl CallHandler for Gate {
             Ok(()) => self.answer(&authority, call).await,
             Err(refusal) => json!({ "error": refusal }),
         };
-        authority.answers.remember(&tool, &answer);
+        authority
+            .answers
+            .remember(&tool, authority.spec(&tool).is_some(), &answer);
         answer
     }
 }

@@ -37,21 +37,15 @@ pub enum SessionError {
     /// The values to be masked are too many.
     #[error("the withheld variables cannot be masked: {0}")]
     Mask(#[from] crate::output::MaskError),
-    /// A tool that the configuration disables does not exist.
-    #[error("tools.disabled names {name}, which is no tool; tools are {known}")]
-    UnknownTool {
-        /// The name.
-        name: String,
-        /// What there is.
-        known: String,
-    },
     /// A tool that a caller allows is not among those that the session offers.
-    #[error("the tool {name} is not offered; offered: {offered}")]
+    #[error("there is no tool `{name}` here; offered: {offered}{advice}")]
     NotOffered {
         /// The name.
         name: String,
         /// What is.
         offered: String,
+        /// What may have been meant, or why it is not offered; ends the sentence.
+        advice: String,
     },
     /// The working directory.
     #[error("the working directory {0} does not exist or is no folder; give an existing one")]

@@ -14,7 +14,7 @@ use super::authority::Gate;
 use super::cell::Cell;
 use super::error::SessionError;
 use super::live::Live;
-use super::options::{SessionOptions, check_offered};
+use super::options::SessionOptions;
 use super::report;
 use super::slots::Slots;
 use super::standalone::Standalone;
@@ -321,7 +321,9 @@ impl Inner {
             check_specs(host.tools()).map_err(|error| error.to_string())?;
         }
         if let Some(names) = &cell.allowed_tools {
-            check_offered(names, &self.offered(cell)).map_err(|error| error.to_string())?;
+            self.options
+                .check_offered(names, self.host(cell).tools())
+                .map_err(|error| error.to_string())?;
         }
         Ok(())
     }

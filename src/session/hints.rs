@@ -9,6 +9,9 @@ use crate::tools::{HELPERS, ToolSpec, signature};
 /// Characters of a tool's error that a hint repeats.
 const ERROR_SHOWN: usize = 300;
 
+/// Letters of a tool's error by which it is known in what a script printed.
+const TOLD: usize = 40;
+
 /// What a hint is made from.
 pub(super) struct Facts<'a> {
     pub(super) result: &'a CellResult,
@@ -20,6 +23,10 @@ pub(super) struct Facts<'a> {
     /// Tools of the host that this cell may not call.
     pub(super) withheld: &'a [String],
     pub(super) printed: bool,
+    /// What it printed to stdout and to stderr, as its caller sees it.
+    pub(super) shown: [&'a str; 2],
+    /// Tools of which no call of this cell gave anything, how many calls there were, and the error of the last.
+    pub(super) in_vain: Vec<(&'a str, u64, String)>,
     /// The last tool of this cell that failed, and its error with secrets masked.
     pub(super) failed: Option<(&'a str, &'a str)>,
     /// The keys of results that this cell got, by tool.
@@ -29,14 +36,19 @@ pub(super) struct Facts<'a> {
 /// The hint, if one is due.
 pub(super) fn hint(facts: &Facts<'_>) -> Option<String> {
     let result = facts.result;
-    if result.kind == "ok" {
-        return (result.unprinted && !facts.printed).then(|| {
+    let own = match result.kind.as_str() {
+        "ok" => (result.unprinted && !facts.printed).then(|| {
             "nothing was printed: the value of the last line is not shown by itself; wrap it in print(…)".to_owned()
-        });
-    }
-    if result.kind != "raised" {
-        return None;
-    }
+        }),
+        "raised" => raised(facts),
+        _ => None,
+    };
+    own.or_else(|| in_vain(facts))
+}
+
+/// Of a script that raised.
+fn raised(facts: &Facts<'_>) -> Option<String> {
+    let result = facts.result;
     let error = result.error.as_str();
     let (kind, message) = error.split_once(':').unwrap_or((error, ""));
     // What the stub raises for a name that it does not have.
@@ -154,13 +166,48 @@ fn wrong_call(facts: &Facts<'_>, message: &str) -> Option<String> {
 /// What a failed call of this cell has to do with a result that is not as it was expected.
 fn failed(facts: &Facts<'_>) -> Option<String> {
     let (tool, error) = facts.failed?;
+    let shown = shortened(error);
+    Some(format!(
+        "{tool} failed: {shown} (a failed tool returns only {{\"error\": …}}; look for it first)"
+    ))
+}
+
+fn shortened(error: &str) -> String {
     let mut shown: String = error.chars().take(ERROR_SHOWN).collect();
     if shown.len() < error.len() {
         shown.push('…');
     }
-    Some(format!(
-        "{tool} failed: {shown} (a failed tool returns only {{\"error\": …}}; look for it first)"
-    ))
+    shown
+}
+
+/// What is the same of a text however it is printed: as it is, in a dict or as JSON.
+fn letters(text: &str) -> String {
+    let unescaped = text.split('\\').enumerate().map(|(number, part)| match number {
+        0 => part,
+        _ if part.starts_with('u') => part.get(5..).unwrap_or_default(),
+        _ => part.get(1..).unwrap_or_default(),
+    });
+    unescaped
+        .flat_map(str::chars)
+        .filter(char::is_ascii_alphanumeric)
+        .collect()
+}
+
+/// A tool that did nothing for the script, which says nothing of it: what it went on with was empty.
+fn in_vain(facts: &Facts<'_>) -> Option<String> {
+    let shown = facts.shown.map(letters);
+    let is_told = |error: &str| {
+        let start: String = letters(error).chars().take(TOLD).collect();
+        shown.iter().any(|text| text.contains(&start))
+    };
+    let untold = facts.in_vain.iter().find(|(_, _, error)| !is_told(error));
+    untold.map(|(tool, count, error)| {
+        let error = shortened(error);
+        match count {
+            1 => format!("the only call of {tool} failed: {error}"),
+            _ => format!("all {count} calls of {tool} failed, the last with: {error}"),
+        }
+    })
 }
 
 /// A key that a dict lacks; `key` is as Python shows it.

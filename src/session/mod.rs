@@ -33,6 +33,6 @@ pub use error::SessionError;
 pub use handle::Session;
 pub use options::SessionOptions;
 pub(crate) use options::spill_folder;
-pub use web::{web_credentials, web_options};
+pub use web::{explain_with_web, web_credentials, web_options};
 
 pub(crate) use slots::Slots;

@@ -14,6 +14,7 @@ use crate::environment::{Environment, PassRules};
 use crate::limits::Limits;
 use crate::output::spill_dir;
 use crate::socket_rpc;
+use crate::suggest::nearest;
 use crate::target::TargetKind;
 use crate::tools::{BuiltinTools, ToolHost, ToolSpec};
 
@@ -103,7 +104,7 @@ impl SessionOptions {
     /// A session as a configuration says, on a target that it resolved.
     ///
     /// # Errors
-    /// When the working directory is none, or a disabled tool does not exist.
+    /// When the working directory is none, or the target's options do not fit it.
     pub fn from_config(
         config: &Config,
         target: &ResolvedTarget,
@@ -114,7 +115,7 @@ impl SessionOptions {
             TargetKind::Local => Some(working_directory(target.cwd.as_deref(), environment)?),
             _ => target.cwd.clone().or(implied),
         };
-        let options = Self {
+        Ok(Self {
             target: target.name.clone(),
             backend,
             cwd,
@@ -142,19 +143,7 @@ impl SessionOptions {
             reconnect_timeout: config.reconnect_timeout,
             lease: config.lease,
             ..Self::local("/", environment.clone())
-        };
-        let known: Vec<&str> = options.host.tools().iter().map(|spec| spec.name.as_str()).collect();
-        match options
-            .disabled_tools
-            .iter()
-            .find(|name| !known.contains(&name.as_str()))
-        {
-            Some(unknown) => Err(SessionError::UnknownTool {
-                name: unknown.clone(),
-                known: known.join(", "),
-            }),
-            None => Ok(options),
-        }
+        })
     }
 
     /// The tools of a host that a session of these options offers.
@@ -168,22 +157,26 @@ impl SessionOptions {
     /// # Errors
     /// When it names what the session would not offer.
     pub fn check_allowed(&self, names: &[String]) -> Result<(), SessionError> {
-        check_offered(names, &self.offered(self.host.tools()))
+        self.check_offered(names, self.host.tools())
     }
-}
 
-/// Checks an allow-list against what is offered.
-pub(super) fn check_offered(names: &[String], offered: &[&ToolSpec]) -> Result<(), SessionError> {
-    let is_offered = |name: &String| offered.iter().any(|spec| spec.name == *name);
-    match names.iter().find(|name| !is_offered(name)) {
-        None => Ok(()),
-        Some(name) => {
-            let offered: Vec<&str> = offered.iter().map(|spec| spec.name.as_str()).collect();
-            Err(SessionError::NotOffered {
-                name: name.clone(),
-                offered: offered.join(", "),
-            })
-        }
+    /// Checks an allow-list against what is offered of a host's tools.
+    pub(super) fn check_offered(&self, names: &[String], tools: &[ToolSpec]) -> Result<(), SessionError> {
+        let offered = self.offered(tools);
+        let offered: Vec<&str> = offered.iter().map(|spec| spec.name.as_str()).collect();
+        let Some(name) = names.iter().find(|name| !offered.contains(&name.as_str())) else {
+            return Ok(());
+        };
+        let advice = match nearest(name, offered.iter().copied()) {
+            _ if self.disabled_tools.contains(name) => "; it is disabled (tools.disabled)".to_owned(),
+            Some(right) => format!("; did you mean `{right}`?"),
+            None => String::new(),
+        };
+        Err(SessionError::NotOffered {
+            name: name.clone(),
+            offered: offered.join(", "),
+            advice,
+        })
     }
 }
 

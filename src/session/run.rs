@@ -18,7 +18,7 @@ use super::workspace::FOLDER_CLOSED;
 use crate::link::message::CellResult;
 use crate::link::{CellDone, RunCell};
 use crate::outcome::{KernelMode, KernelReport, Outcome, Phases};
-use crate::output::{Collector, Masker, Stream, clean_text};
+use crate::output::{Collected, Collector, Masker, Stream, clean_text};
 use crate::place::Place;
 use crate::tools::{CallPath, stub_source};
 
@@ -162,8 +162,7 @@ impl Inner {
             }
         }
         let result = done.as_ref().and_then(|done| done.result.as_ref());
-        let printed = collected.stdout_bytes_total > 0;
-        let hint = result.and_then(|result| self.hint(cell, result, &authority, &python, printed, &masker));
+        let hint = result.and_then(|result| self.hint(cell, result, &authority, &python, &collected, &masker));
         let count = live.kernel.as_ref().map_or(1, |kernel| kernel.count);
         let facts = Facts {
             target: self.options.target.clone(),
@@ -281,14 +280,16 @@ impl Inner {
         result: &CellResult,
         authority: &Authority,
         python: &str,
-        printed: bool,
+        collected: &Collected,
         masker: &Masker,
     ) -> Option<String> {
         let seen = authority.answers.seen();
-        let failed = seen
-            .failed
-            .as_ref()
-            .map(|(tool, error)| (tool.as_str(), clean_text(error.as_bytes(), masker)));
+        let clean = |error: &str| clean_text(error.as_bytes(), masker);
+        let failed = seen.failed.as_ref().map(|(tool, error)| (tool.as_str(), clean(error)));
+        let in_vain = seen.calls.iter().filter_map(|(tool, calls)| {
+            let (count, error) = calls.all_failed()?;
+            Some((tool.as_str(), count, clean(error)))
+        });
         let withheld: Vec<String> = self
             .host(cell)
             .tools()
@@ -304,8 +305,10 @@ impl Inner {
             allowed: &authority.allowed,
             withheld: &withheld,
             failed: failed.as_ref().map(|(tool, error)| (*tool, error.as_str())),
+            in_vain: in_vain.collect(),
             keys: &seen.keys,
-            printed,
+            printed: collected.stdout_bytes_total > 0,
+            shown: [&collected.stdout, &collected.stderr],
         })
     }
 

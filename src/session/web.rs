@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::config::{ExtractProvider, SearchProvider, Web, web_address};
+use crate::config::{Config, Explained, ExtractProvider, Origin, SearchProvider, Web, web_address};
 use crate::environment::Environment;
 use crate::web::{
     Endpoint, ExtractOptions, Key, NO_PROVIDER, Proxies, Reader, SearchOptions, Secret, Unusable, WebOptions,
@@ -80,6 +80,52 @@ pub fn web_credentials(config: &Web) -> Vec<String> {
     named.into_iter().flatten().cloned().collect()
 }
 
+/// [`Config::explain`], with what the web tools take from the broker's own variables where nobody set it, and whether
+/// there is a key. Keys are not shown.
+#[must_use]
+pub fn explain_with_web(config: &Config, environment: &Environment) -> Vec<Explained> {
+    let mut rows = config.explain();
+    let options = web_options(&config.web, environment);
+    if let Ok(search) = &options.search {
+        // The provider follows from the variable of the key or the address, where one is set.
+        let chosen_by = ["web.search.api_key_env", "web.search.url"]
+            .into_iter()
+            .find_map(|key| rows.iter().find(|row| row.key == key && row.value.is_some()))
+            .map_or_else(
+                || Origin::Variable(usual_variable(search.provider).to_owned()),
+                |row| row.origin.clone(),
+            );
+        fill(&mut rows, "web.search.provider", search.provider.as_str(), chosen_by);
+        fill_endpoint(&mut rows, "web.search", &search.endpoint);
+    }
+    if let Ok(Reader::Provider(_, endpoint)) = &options.extract.reader {
+        fill_endpoint(&mut rows, "web.extract", endpoint);
+    }
+    rows
+}
+
+fn fill(rows: &mut [Explained], key: &str, value: &str, origin: Origin) {
+    if let Some(row) = rows.iter_mut().find(|row| row.key == key && row.value.is_none()) {
+        row.value = Some(value.to_owned());
+        row.origin = origin;
+    }
+}
+
+fn fill_endpoint(rows: &mut [Explained], section: &str, endpoint: &Endpoint) {
+    let origin = endpoint.url_variable.clone().map_or(Origin::Default, Origin::Variable);
+    fill(rows, &format!("{section}.url"), &endpoint.url, origin);
+    let key = format!("{section}.api_key_env");
+    fill(rows, &key, &endpoint.key_variable, Origin::Default);
+    if let Some(row) = rows.iter_mut().find(|row| row.key == key) {
+        let state = if endpoint.key.is_some() {
+            "=***"
+        } else {
+            " (holds nothing)"
+        };
+        row.value = Some(format!("{}{state}", endpoint.key_variable));
+    }
+}
+
 fn search(config: &Web, environment: &Environment) -> Result<SearchOptions, Unusable> {
     let config = &config.search;
     let owner = config.api_key_env.as_deref().and_then(owner);
@@ -120,15 +166,17 @@ fn owner(variable: &str) -> Option<SearchProvider> {
     providers().find(|provider| known(*provider).variable == variable)
 }
 
+/// The variable that chooses a provider where it is set and nothing else does.
+fn usual_variable(provider: SearchProvider) -> &'static str {
+    match provider {
+        SearchProvider::Searxng => SEARXNG_URL,
+        other => known(other).variable,
+    }
+}
+
 /// The first provider whose usual variable is set.
 fn usual(environment: &Environment) -> Option<SearchProvider> {
-    providers().find(|provider| {
-        let variable = match provider {
-            SearchProvider::Searxng => SEARXNG_URL,
-            other => known(*other).variable,
-        };
-        environment.filled(variable).is_some()
-    })
+    providers().find(|provider| environment.filled(usual_variable(*provider)).is_some())
 }
 
 fn reader(config: &Web, environment: &Environment) -> Result<Reader, Unusable> {
@@ -230,7 +278,7 @@ fn own_command(environment: &Environment) -> Option<PathBuf> {
 #[expect(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 mod tests {
     use super::*;
-    use crate::config::{WebExtract, WebSearch};
+    use crate::config::{Sources, WebExtract, WebSearch};
 
     fn config(provider: Option<SearchProvider>, url: Option<&str>, variable: Option<&str>) -> Web {
         Web {
@@ -323,6 +371,64 @@ mod tests {
         assert_eq!(
             (from_file.url_variable, from_file.key_variable.as_str()),
             (None, "MINE")
+        );
+    }
+
+    #[test]
+    fn what_the_usual_variables_set_is_told_with_its_origin_and_without_the_key() {
+        let rows = |variables: &[(&str, &str)]| {
+            let environment: Environment = variables.iter().copied().collect();
+            let config = Config::load(&Sources {
+                environment: environment.clone(),
+                ..Sources::default()
+            })
+            .unwrap();
+            explain_with_web(&config, &environment)
+                .into_iter()
+                .filter(|row| row.key.starts_with("web.") && row.value.is_some())
+                .filter(|row| {
+                    ["provider", "url", "api_key_env"]
+                        .iter()
+                        .any(|leaf| row.key.ends_with(leaf))
+                })
+                .map(|row| format!("{} {} {}", &row.key[4..], row.value.unwrap(), row.origin))
+                .collect::<Vec<_>>()
+        };
+        let pages = "extract.provider builtin default";
+        assert_eq!(rows(&[]), [pages]);
+        assert_eq!(
+            rows(&[("BRAVE_API_KEY", "s3cret")]),
+            [
+                "search.provider brave the variable BRAVE_API_KEY",
+                "search.url https://api.search.brave.com default",
+                "search.api_key_env BRAVE_API_KEY=*** default",
+                pages
+            ]
+        );
+        assert_eq!(
+            rows(&[("SEARXNG_URL", "http://s/")]),
+            [
+                "search.provider searxng the variable SEARXNG_URL",
+                "search.url http://s the variable SEARXNG_URL",
+                "search.api_key_env SEARXNG_API_KEY (holds nothing) default",
+                pages
+            ]
+        );
+        assert_eq!(
+            rows(&[
+                ("TALARIA_WEB_SEARCH_API_KEY_ENV", "EXA_API_KEY"),
+                ("EXA_API_KEY", "s3cret"),
+                ("TALARIA_WEB_EXTRACT_PROVIDER", "tavily"),
+                ("TAVILY_API_KEY", "s3cret"),
+            ]),
+            [
+                "search.provider exa the variable TALARIA_WEB_SEARCH_API_KEY_ENV",
+                "search.url https://api.exa.ai default",
+                "search.api_key_env EXA_API_KEY=*** the variable TALARIA_WEB_SEARCH_API_KEY_ENV",
+                "extract.provider tavily the variable TALARIA_WEB_EXTRACT_PROVIDER",
+                "extract.url https://api.tavily.com default",
+                "extract.api_key_env TAVILY_API_KEY=*** default",
+            ]
         );
     }
 

@@ -201,6 +201,13 @@ mod tests {
     use crate::tools::{CallPath, check_specs, stub_source};
 
     #[test]
+    fn a_configuration_knows_them_all() {
+        let host = BuiltinTools::new(None);
+        let names: Vec<&str> = host.tools().iter().map(|spec| spec.name.as_str()).collect();
+        assert_eq!(names, crate::config::TOOLS);
+    }
+
+    #[test]
     fn signatures_are_those_of_the_contract() {
         let host = BuiltinTools::new(None);
         assert_eq!(check_specs(host.tools()), Ok(()));

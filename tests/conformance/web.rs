@@ -292,7 +292,7 @@ fn the_command_line_reads_the_configuration(rig: &Rig) {
     let none = rig.cli(["doctor"]).run();
     assert!(
         none.stdout
-            .contains("ok    web_search: none: no search provider is configured"),
+            .contains("off   web_search: no search provider is configured"),
         "{}",
         none.stdout
     );

@@ -10,6 +10,7 @@ pub(crate) const CASES: &[Case] = cases![
     doctor_says_what_does_not,
     the_schema_lists_what_is_enabled,
     what_is_switched_off_is_no_fault,
+    misspelt_tools_are_refused_with_the_nearest,
     a_credential_that_a_configuration_passes_is_a_warning,
     config_says_what_is_in_force_and_why,
     the_template_is_a_configuration,
@@ -42,6 +43,12 @@ fn doctor_says_what_works(rig: &Rig) {
     ] {
         assert!(output.stdout.contains(said), "{said}: {}", output.stdout);
     }
+    let searches = output.stdout.lines().find(|line| line.contains("web_search:"));
+    assert!(
+        searches.is_some_and(|line| line.starts_with("off ") && line.contains("set the variable BRAVE_API_KEY")),
+        "{}",
+        output.stdout
+    );
     assert!(
         !output.stdout.contains("value-of-the-key-1") && !output.stdout.contains("FAIL"),
         "{}",
@@ -76,8 +83,41 @@ fn what_is_switched_off_is_no_fault(rig: &Rig) {
         .run();
     assert_eq!(doctor.code(), 0, "{doctor:?}");
     for tool in ["terminal", "web_search", "web_extract"] {
-        let line = format!("{tool}: disabled (tools.disabled)");
+        let line = format!("off   {tool}: disabled (tools.disabled)");
         assert!(doctor.stdout.contains(&line), "{}", doctor.stdout);
+    }
+}
+
+fn misspelt_tools_are_refused_with_the_nearest(rig: &Rig) {
+    let file = rig.file("talaria.yaml", "tools:\n  disabled:\n  - patch\n  - raed_file\n");
+    let file = file.to_str().unwrap();
+    let run = ["run", "-c", "print(1)"];
+    for verb in [&["config"][..], &["schema"], &["doctor"], &run] {
+        let output = rig.cli([verb, &["--config", file]].concat()).run();
+        assert_eq!((output.code(), output.stdout.as_str()), (2, ""), "{output:?}");
+        for said in ["talaria.yaml:4: ", "`raed_file`", "did you mean `read_file`?"] {
+            assert!(output.stderr.contains(said), "{said}: {output:?}");
+        }
+    }
+    let output = rig.cli(run).env("TALARIA_TOOLS_DISABLED", "termnal").run();
+    assert!(
+        output.code() == 2
+            && output.stderr.contains("the variable TALARIA_TOOLS_DISABLED")
+            && output.stderr.contains("did you mean `terminal`?"),
+        "{output:?}"
+    );
+    for (allow, said) in [
+        ("read_file,termnal", "did you mean `terminal`?"),
+        ("patch", "it is disabled (tools.disabled)"),
+    ] {
+        let output = rig
+            .cli(["run", "--allow", allow, "-c", "print(1)"])
+            .env("TALARIA_TOOLS_DISABLED", "patch")
+            .run();
+        assert!(
+            output.code() == 2 && output.stderr.contains("the flag --allow: ") && output.stderr.contains(said),
+            "{output:?}"
+        );
     }
 }
 
@@ -150,6 +190,30 @@ fn config_says_what_is_in_force_and_why(rig: &Rig) {
         "{}",
         output.stdout
     );
+    let web = rig
+        .cli(["config"])
+        .env("BRAVE_API_KEY", "s3cret-42")
+        .env("TALARIA_WEB_EXTRACT", "exa")
+        .run();
+    let told = web.stdout.lines().find(|line| line.starts_with("web.search.provider"));
+    let told = told.unwrap_or_default();
+    assert!(
+        told.contains("brave") && told.ends_with("the variable BRAVE_API_KEY"),
+        "{web:?}"
+    );
+    assert!(!format!("{web:?}").contains("s3cret-42"), "{web:?}");
+    assert!(
+        web.stderr.contains("did you mean TALARIA_WEB_EXTRACT_PROVIDER=exa?"),
+        "{web:?}"
+    );
+    let unusable = rig.cli(["config"]).env("SEARXNG_URL", "http://bob:s3cret-42@s/").run();
+    assert!(
+        unusable
+            .stderr
+            .contains("warning: web_search: the variable SEARXNG_URL")
+            && !format!("{unusable:?}").contains("s3cret-42"),
+        "{unusable:?}"
+    );
     // What is said holds.
     let code = "import time; time.sleep(30)";
     let output = rig
@@ -200,9 +264,18 @@ fn mistakes_in_a_configuration_are_named(rig: &Rig) {
 }
 
 fn completions_are_made_for_each_shell(rig: &Rig) {
-    for shell in ["bash", "zsh", "fish"] {
+    let help = rig.cli(["--help"]).run().stdout;
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = rig.cli(["completions", shell]).run();
         assert_eq!(output.code(), 0, "{output:?}");
+        // What help does not show is not offered either.
+        for (verb, is_shown) in [("doctor", true), ("read-pdf", false)] {
+            assert_eq!(
+                (help.contains(verb), output.stdout.contains(verb)),
+                (is_shown, is_shown),
+                "{shell}: {verb}"
+            );
+        }
         assert!(
             output.stdout.contains("talaria") && output.stdout.contains("keep-going"),
             "{shell}"

@@ -10,6 +10,7 @@ pub(crate) const CASES: &[Case] = cases![
     no_hint_where_none_is_due,
     a_tool_that_is_not_allowed,
     a_failed_call_is_named_when_its_result_lacks_a_key,
+    calls_that_all_failed_unnoticed_are_told,
     names_that_are_nearly_right,
     a_wrong_call_shows_the_signature,
     notebook_syntax_is_known_by_its_line,
@@ -96,6 +97,11 @@ fn no_hint_where_none_is_due(rig: &Rig) {
         "def f(): pass\nf(1)",
         "from hermes_tools import terminal\nterminal('true')\n{}['two words']",
         "from hermes_tools import terminal\nterminal('true')\n{}['output']",
+        "from hermes_tools import read_file\nprint(read_file('nowhere'))",
+        "from hermes_tools import read_file\nimport json; print(json.dumps([read_file('nö/such \"file\"')]))",
+        "from hermes_tools import read_file\nraise OSError(read_file('nowhere')['error'])",
+        "from hermes_tools import terminal\nprint(terminal('exit 3')['exit_code'])",
+        "from hermes_tools import write_file, read_file\nwrite_file('made', 'x'), read_file('nowhere'), read_file('made')\nprint(1)",
     ] {
         let outcome = session.cell(code);
         assert_eq!(outcome.hint, None, "{code}\n{outcome:#?}");
@@ -154,6 +160,48 @@ fn a_failed_call_is_named_when_its_result_lacks_a_key(rig: &Rig) {
     assert!(hint("read_file('f')['error']").contains("result.get(\"error\")"));
     // What an earlier cell did wrong is none of this one's business.
     assert_eq!(hint("{}['content']"), "");
+}
+
+fn calls_that_all_failed_unnoticed_are_told(rig: &Rig) {
+    let session = rig.session();
+    let hint = |code: &str| {
+        let code = format!("from hermes_tools import *\n{code}");
+        session.cell(&code).hint.unwrap_or_default()
+    };
+    rig.file("src/a.py", "old_api_call(1)");
+    for (code, expected) in [
+        (
+            "for page in web_extract(['ftp://one.example', 'ftp://two.example'])['results']:\n    if page['content']: print(page)\nprint([])",
+            "the only call of web_extract failed: ",
+        ),
+        (
+            "fixed = sum('error' not in patch(path=f'src/{name}.py', old_string='x', new_string='y') for name in 'bcd')\nprint(f'Fixed {fixed}')",
+            "all 3 calls of patch failed, the last with: ",
+        ),
+        (
+            "patch(path='src/a.py', old_string='old_api_cal(', new_string='f('); print(read_file('src/a.py')['total_lines'])",
+            "the only call of patch failed: ",
+        ),
+        (
+            "import sys\nif 'error' in read_file('nowhere'): sys.exit(3)",
+            "the only call of read_file failed: ",
+        ),
+        (
+            "import json\njson.loads(read_file('nowhere').get('content', ''))",
+            "the only call of read_file failed: ",
+        ),
+        (
+            "print(terminal('true', workdir='/no-such')['output'])",
+            "the only call of terminal failed: ",
+        ),
+        (
+            "import hermes_tools\nx = hermes_tools._call('read_file', {'pth': 'x'})",
+            "did you mean \"path\"?",
+        ),
+    ] {
+        let hint = hint(code);
+        assert!(hint.contains(expected), "{code}: {hint}");
+    }
 }
 
 fn names_that_are_nearly_right(rig: &Rig) {
