@@ -33,15 +33,32 @@ class Conflict(Exception):
 
 
 def fetch(path: bytes) -> List[bytes]:
-    """What there is: its kind, the absolute path, the file behind links, what it holds, its version."""
+    """What there is: its kind, the absolute path, the file behind links, where a link leads, what it holds, its
+    version."""
     if path.endswith(b"/") and not os.path.isdir(path):
         raise WorkspaceError("%s is the name of a folder; add a file name" % text(path))
+    try:
+        link = os.readlink(path)
+    except OSError:
+        link = b""
+    try:
+        return _behind(path, link)
+    except WorkspaceError as error:
+        name = file_name(path)
+        if not link or name is None:
+            raise
+        # A link can go whatever is behind it.
+        real = os.path.join(os.path.realpath(parent(path) or b"/"), name)
+        return [b"link", path, real, link, str(error).encode("utf-8", "replace"), b""]
+
+
+def _behind(path: bytes, link: bytes) -> List[bytes]:
     try:
         behind = os.path.realpath(behind_links(path))
         try:
             status = os.stat(path)
         except FileNotFoundError as error:
-            return [b"missing", path, behind, str(failed("read", path, error)).encode("utf-8", "replace"), b""]
+            return [b"missing", path, behind, link, str(failed("read", path, error)).encode("utf-8", "replace"), b""]
         refuse_special(path, status)
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         try:
@@ -56,8 +73,7 @@ def fetch(path: bytes) -> List[bytes]:
             "%s is larger than the %d MiB up to which files are changed here; use terminal() or Python"
             % (text(path), MOST_BYTES >> 20)
         )
-    kind = b"link " + os.readlink(path) if os.path.islink(path) else b"file"
-    return [kind, path, behind, content, _version(content)]
+    return [b"file", path, behind, link, content, _version(content)]
 
 
 def change(fields: List[bytes]) -> List[bytes]:
@@ -69,7 +85,10 @@ def change(fields: List[bytes]) -> List[bytes]:
                 if aside.is_ending():
                     raise WorkspaceError("the session has ended; nothing was changed")
                 step.prepare(len(steps) > 1, steps)
-            for step in sorted(steps, key=lambda step: step.kind == b"remove"):
+            # What goes does so last, and a link after what the patch names through it.
+            going = [step for step in steps if step.kind in (b"remove", b"unlink")]
+            steps = [step for step in steps if step not in going] + going[::-1]
+            for step in steps:
                 step.commit()
         except BaseException as error:
             stuck = [said for said in [step.undo() for step in reversed(steps)] if said]
@@ -122,7 +141,6 @@ class _Step:
         #: is replaced.
         self._names = 0
         self._has_twin = False
-        self._is_link = False
         #: Beside: what it will be, and what it was.
         self._new: Optional[bytes] = None
         self._old: Optional[bytes] = None
@@ -138,6 +156,11 @@ class _Step:
         """Makes all ready; nothing is changed yet but for folders that were missing."""
         refuse_own(self.place)
         try:
+            if self.kind == b"unlink":
+                # What it says is all there is to it: it can be made again.
+                if not self._is_as_seen():
+                    raise self._conflict()
+                return
             if self.kind != b"remove":
                 self._target = behind_links(self._target)
             if self.kind == b"create":
@@ -175,9 +198,7 @@ class _Step:
         for step in all_steps:
             if step._seen is not None and (step._seen.st_dev, step._seen.st_ino) == (place.st_dev, place.st_ino):
                 step._has_twin = self._has_twin = True
-        self._is_link = self.kind == b"remove" and os.path.islink(self._target)
-        # What removes a link lets the file behind it be.
-        if not self._has_twin and not self._is_link:
+        if not self._has_twin:
             aside.lock(fd)
         status, there = os.fstat(fd), os.stat(self._target)
         if not is_regular(status) or (status.st_dev, status.st_ino) != (there.st_dev, there.st_ino):
@@ -185,7 +206,7 @@ class _Step:
         self._content = _read(fd, MOST_BYTES + 1)
         if _version(self._content) != self._version:
             raise self._conflict()
-        self._seen, self._names = self._look() if self._is_link else status, status.st_nlink
+        self._seen, self._names = status, status.st_nlink
 
     def _write_aside(self, like: Optional[os.stat_result]) -> None:
         # Another's content is seen by nobody before it has the other's mode bits.
@@ -220,14 +241,14 @@ class _Step:
             write_all(fd, self._content)
             if self._seen is not None:
                 _make_like(fd, self._seen)
-        self._seen = self._look()  # a name more is a change too
+        self._seen = os.stat(self._target)  # a name more is a change too
 
     def commit(self) -> None:
         """Does it."""
         try:
             if not self._is_as_seen():
                 raise self._conflict()
-            if self.kind == b"remove":
+            if self.kind in (b"remove", b"unlink"):
                 os.unlink(self._target)
                 self._done = "renamed"
             elif self.kind == b"create":
@@ -255,15 +276,14 @@ class _Step:
         overwrite(self._target, b"".join(pieces))
         self._done = "written"
 
-    def _look(self) -> os.stat_result:
-        """What is there now: of a link that is to be removed, the link."""
-        return os.stat(self._target, follow_symlinks=not self._is_link)
-
     def _is_as_seen(self) -> bool:
-        if self._seen is None:
-            return True
+        """Whether the file is still the one that was compared, and the link the one that was found."""
         try:
-            now = self._look()
+            if self.kind == b"unlink":
+                return os.path.islink(self._target) and os.readlink(self._target) == self._version
+            if self._seen is None:
+                return True
+            now = os.stat(self._target)
         except FileNotFoundError:
             return False
         # A name less is a change too.
@@ -278,6 +298,8 @@ class _Step:
                 pass
             elif self.kind == b"create":
                 os.unlink(self._target)
+            elif self.kind == b"unlink":
+                os.symlink(self._version, self._target)
             elif self._done == "written":
                 overwrite(self._target, self._content)
             elif self._old is not None:

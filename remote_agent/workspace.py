@@ -122,23 +122,29 @@ def resolve(folder: bytes, home: bytes, path: bytes) -> bytes:
 
 
 def _meant(path: bytes) -> bytes:
-    """The path as results show it may stand for one whose name is no UTF-8, where that is the only one."""
+    """The path as results show it may stand for one whose name is no UTF-8."""
     odd = "\ufffd".encode()
-    if odd not in path or os.path.lexists(path):
+    if odd not in path:
         return path
     found = b"/"
     for part in path.split(b"/"):
-        following = os.path.join(found, part)
-        if odd in part and not os.path.lexists(following):
-            try:
-                like = [name for name in os.listdir(found) if text(name) == text(part)]
-            except OSError:
-                like = []
-            if len(like) != 1:
-                return path
-            following = os.path.join(found, like[0])
-        found = following
+        like = _names_like(found, part) if odd in part else []
+        if len(like) > 1:
+            raise WorkspaceError(
+                "%s may be each of %d names in %s, which are no UTF-8 and look alike here: %s; rename them with "
+                "Python's own os.rename(), or open them with its open(), which take such bytes"
+                % (text(path), len(like), text(found), ", ".join(map(repr, like[:SIMILAR_NAMES])))
+            )
+        found = os.path.join(found, like[0] if like else part)
     return found
+
+
+def _names_like(folder: bytes, name: bytes) -> List[bytes]:
+    """What is shown like that name in a folder; nothing when it cannot be listed."""
+    try:
+        return sorted(other for other in os.listdir(folder) if text(other) == text(name))
+    except OSError:
+        return []
 
 
 def _absolute(folder: bytes, home: bytes, path: bytes) -> bytes:

@@ -15,7 +15,7 @@ pub(super) async fn fetch(agent: &Agent, shell: &Shell, paths: Vec<String>) -> R
     let count = paths.len();
     let paths = paths.into_iter().map(Bytes::from).collect();
     let fields = perform(agent, shell, "fetch", paths, None).await?;
-    let found: Result<Vec<Fetched>, WorkspaceError> = fields.chunks(5).map(fetched).collect();
+    let found: Result<Vec<Fetched>, WorkspaceError> = fields.chunks(6).map(fetched).collect();
     found.and_then(|found| {
         if found.len() == count {
             Ok(found)
@@ -26,20 +26,29 @@ pub(super) async fn fetch(agent: &Agent, shell: &Shell, paths: Vec<String>) -> R
 }
 
 fn fetched(fields: &[Bytes]) -> Result<Fetched, WorkspaceError> {
-    let [kind, place, file, content, version] = fields else {
+    let [kind, place, file, link, content, version] = fields else {
         return Err(malformed());
     };
     let (place, file) = (place.clone(), file.clone());
-    match &kind[..] {
-        b"missing" => Ok(Fetched::Missing {
+    let link = (!link.is_empty()).then(|| link.clone());
+    let reason = || String::from_utf8_lossy(content).into_owned();
+    match (&kind[..], link) {
+        (b"missing", link) => Ok(Fetched::Missing {
             place,
             file,
-            reason: String::from_utf8_lossy(content).into_owned(),
+            link,
+            reason: reason(),
         }),
-        kind if kind == b"file" || kind.starts_with(b"link ") => Ok(Fetched::File(FetchedFile {
+        (b"link", Some(link)) => Ok(Fetched::Link {
             place,
             file,
-            link: kind.strip_prefix(b"link ").map(Bytes::copy_from_slice),
+            link,
+            reason: reason(),
+        }),
+        (b"file", link) => Ok(Fetched::File(FetchedFile {
+            place,
+            file,
+            link,
             content: content.clone(),
             version: version.clone(),
         })),
@@ -78,6 +87,10 @@ pub(super) async fn change(
             FileChange::Remove { found } => {
                 let none = Bytes::from_static(b"0");
                 arguments.extend([Bytes::from_static(b"remove"), found.place, found.version, none]);
+            }
+            FileChange::Unlink { place, link } => {
+                let none = Bytes::from_static(b"0");
+                arguments.extend([Bytes::from_static(b"unlink"), place, link, none]);
             }
         }
     }

@@ -15,8 +15,8 @@ use crate::kernel::{Agent, Ending};
 use crate::link::Reply;
 use crate::output::Stream;
 use crate::tools::{
-    ChangeError, CommandOutput, CommandRequest, Fetched, FetchedFile, FileChange, Found, LocalFiles, Page, Protected,
-    ReadRequest, SearchRequest, Shell, ShellPlan, Workspace, WorkspaceError, Written, plain,
+    ChangeError, CommandOutput, CommandRequest, Fetched, FileChange, Found, LocalFiles, Page, Protected, ReadRequest,
+    SearchRequest, Shell, ShellPlan, Workspace, WorkspaceError, Written, plain,
 };
 
 /// How a supervisor says that a job's or kernel's folder is not to be had.
@@ -160,12 +160,11 @@ impl Workspace for SessionWorkspace {
         };
         let protected = self.protected(&agent);
         for one in &found {
-            let (Fetched::File(FetchedFile { place, file, .. }) | Fetched::Missing { place, file, .. }) = one;
-            let shown = String::from_utf8_lossy(place);
+            let shown = String::from_utf8_lossy(one.place());
             // The name as given too: it may itself be a link, as dotfiles often are.
-            let given = plain(Path::new(OsStr::from_bytes(place)));
+            let given = plain(Path::new(OsStr::from_bytes(one.place())));
             protected.check(given.as_os_str().as_bytes(), &shown)?;
-            protected.check(file, &shown)?;
+            protected.check(one.file(), &shown)?;
         }
         Ok(found)
     }

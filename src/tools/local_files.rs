@@ -14,8 +14,9 @@ mod write;
 
 pub(crate) use self::fetch::plain;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +28,8 @@ use super::{
     ChangeError, Fetched, FileChange, Found, Page, Protected, ReadRequest, SearchRequest, WorkspaceError, Written,
 };
 
+/// Names that an error suggests.
+const SIMILAR_NAMES: usize = 3;
 /// Names of a folder that an error shows.
 const SHOWN_NAMES: usize = 50;
 /// Names of a folder that are looked at for an error.
@@ -83,31 +86,57 @@ fn not_of_the_broker(path: PathBuf) -> Result<PathBuf, WorkspaceError> {
     Ok(path)
 }
 
-/// The path as results show it may stand for one whose name is no UTF-8, where that is the only one.
-fn meant(path: PathBuf) -> PathBuf {
-    let is_odd = |name: &OsStr| name.to_string_lossy().contains(char::REPLACEMENT_CHARACTER);
-    if !is_odd(path.as_os_str()) || path.symlink_metadata().is_ok() {
-        return path;
+/// U+FFFD, which is shown in place of bytes that are no UTF-8.
+const ODD: &[u8] = "\u{fffd}".as_bytes();
+
+/// The path as results show it may stand for one whose name is no UTF-8.
+///
+/// # Errors
+/// It may stand for several.
+fn meant(path: PathBuf) -> Result<PathBuf, WorkspaceError> {
+    // Of bytes that are no UTF-8, as a working directory may have, there is nothing to make out.
+    let is_odd = |name: &OsStr| name.as_bytes().windows(ODD.len()).any(|bytes| bytes == ODD);
+    if !is_odd(path.as_os_str()) {
+        return Ok(path);
     }
     let mut found = PathBuf::new();
     for part in path.components() {
         let name = part.as_os_str();
-        let mut next = found.join(name);
-        if is_odd(name) && next.symlink_metadata().is_err() {
-            let is_like = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy() == name.to_string_lossy();
-            let mut like = std::fs::read_dir(&found)
-                .into_iter()
-                .flatten()
-                .filter_map(Result::ok)
-                .filter(is_like);
-            match (like.next(), like.next()) {
-                (Some(one), None) => next = one.path(),
-                _ => return path,
+        let mut like = if is_odd(name) {
+            names_like(&found, name)
+        } else {
+            Vec::new()
+        };
+        match like.len() {
+            0 | 1 => found.push(like.pop().as_deref().unwrap_or(name)),
+            several => {
+                like.truncate(SIMILAR_NAMES);
+                let shown: Vec<String> = like
+                    .iter()
+                    .map(|name| format!("b'{}'", name.as_bytes().escape_ascii()))
+                    .collect();
+                return Err(WorkspaceError(format!(
+                    "{} may be each of {several} names in {}, which are no UTF-8 and look alike here: {}; rename them with \
+                     Python's own os.rename(), or open them with its open(), which take such bytes",
+                    path.display(),
+                    found.display(),
+                    shown.join(", ")
+                )));
             }
         }
-        found = next;
     }
-    found
+    Ok(found)
+}
+
+/// What is shown like that name in a folder; nothing when it cannot be listed.
+fn names_like(folder: &Path, name: &OsStr) -> Vec<OsString> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let mut like: Vec<OsString> = entries
+        .map(|entry| entry.file_name())
+        .filter(|other| other.to_string_lossy() == name.to_string_lossy())
+        .collect();
+    like.sort_unstable();
+    like
 }
 
 impl LocalFiles {
@@ -147,7 +176,7 @@ impl LocalFiles {
     ///
     /// # Errors
     /// When the path is empty, holds a NUL, or needs a home that is not known; `~NAME` is another account's, where no
-    /// file is called so.
+    /// file is called so. When it may be each of several names that are no UTF-8.
     pub fn resolve(&self, path: &str) -> Result<PathBuf, WorkspaceError> {
         if path.is_empty() {
             return Err(WorkspaceError("the path is empty; name a file".into()));
@@ -156,7 +185,7 @@ impl LocalFiles {
             let text = format!("the path {path:?} holds a NUL character, which no file name can");
             return Err(WorkspaceError(text));
         }
-        self.absolute(path).map(meant).and_then(not_of_the_broker)
+        self.absolute(path).and_then(meant).and_then(not_of_the_broker)
     }
 
     fn absolute(&self, path: &str) -> Result<PathBuf, WorkspaceError> {
@@ -304,7 +333,7 @@ fn missing(path: &Path) -> WorkspaceError {
     let mut names = names(folder, SEEN_NAMES);
     let wanted = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     let mut similar = Vec::new();
-    while similar.len() < 3 {
+    while similar.len() < SIMILAR_NAMES {
         let Some(found) = nearest(&wanted, names.iter().map(String::as_str)) else {
             break;
         };

@@ -70,15 +70,55 @@ pub struct FetchedFile {
 pub enum Fetched {
     /// A file.
     File(FetchedFile),
-    /// Nothing.
+    /// Nothing; or a symlink that leads to nothing.
     Missing {
         /// As in [`FetchedFile`].
         place: Bytes,
         /// As in [`FetchedFile`].
         file: Bytes,
+        /// As in [`FetchedFile`].
+        link: Option<Bytes>,
         /// A sentence that says what there is instead.
         reason: String,
     },
+    /// A symlink that leads to something else than a file that can be changed: a folder, a device, itself.
+    Link {
+        /// As in [`FetchedFile`].
+        place: Bytes,
+        /// The link itself, in its real folder.
+        file: Bytes,
+        /// As in [`FetchedFile`].
+        link: Bytes,
+        /// A sentence that says what is behind it.
+        reason: String,
+    },
+}
+
+impl Fetched {
+    /// As in [`FetchedFile`].
+    #[must_use]
+    pub fn place(&self) -> &Bytes {
+        match self {
+            Self::File(FetchedFile { place, .. }) | Self::Missing { place, .. } | Self::Link { place, .. } => place,
+        }
+    }
+
+    /// What tells it from others: the file behind all links, or where none is, the place for one.
+    #[must_use]
+    pub fn file(&self) -> &Bytes {
+        match self {
+            Self::File(FetchedFile { file, .. }) | Self::Missing { file, .. } | Self::Link { file, .. } => file,
+        }
+    }
+
+    /// As in [`FetchedFile`].
+    #[must_use]
+    pub fn link(&self) -> Option<&Bytes> {
+        match self {
+            Self::File(FetchedFile { link, .. }) | Self::Missing { link, .. } => link.as_ref(),
+            Self::Link { link, .. } => Some(link),
+        }
+    }
 }
 
 /// What stands in a range of a file becomes something else.
@@ -113,6 +153,13 @@ pub enum FileChange {
     Remove {
         /// The file as it was.
         found: FetchedFile,
+    },
+    /// A symlink goes; what it leads to stays as it is.
+    Unlink {
+        /// The link.
+        place: Bytes,
+        /// Where it leads, as it says itself.
+        link: Bytes,
     },
 }
 

@@ -15,6 +15,7 @@ pub(crate) const CASES: &[Case] = cases![
     a_patch_changes_several_files,
     all_files_or_none,
     encoding_ends_mode_and_links_stay,
+    a_link_is_deleted_whatever_is_behind_it,
     what_cannot_be_patched_says_why_and_changes_nothing,
     arguments_that_do_not_belong_together,
     patches_side_by_side_lose_nothing,
@@ -251,9 +252,50 @@ fn encoding_ends_mode_and_links_stay(rig: &Rig) {
     let after = script.metadata().unwrap();
     assert_eq!(after.mode(), before.mode());
     assert_eq!((after.uid(), after.gid()), (before.uid(), before.gid()));
-    // A link is removed, not what it leads to.
-    assert_eq!(v4a(&session, "*** Delete File: link")["files_deleted"], json!(["link"]));
-    assert_eq!(names(rig), ["f", "script.sh"]);
+}
+
+fn a_link_is_deleted_whatever_is_behind_it(rig: &Rig) {
+    rig.file("f", "old\n");
+    rig.file("image", b"\x89PNG\r\n\x1a\n\x00\x00a");
+    rig.file("sub/g", "a\n");
+    let links = [
+        ("to-file", "f"),
+        ("to-nothing", "no/where"),
+        ("to-folder", "sub"),
+        ("to-image", "image"),
+        ("to-device", "/dev/null"),
+        ("to-itself", "to-itself"),
+        ("to-below-a-file", "f/x"),
+    ];
+    for (name, to) in links {
+        symlink(to, rig.work().join(name)).unwrap();
+    }
+    symlink("../f", rig.work().join("sub/to-file")).unwrap();
+    let session = rig.session();
+    let all = || {
+        let deleted = links.iter().map(|(name, _)| format!("*** Delete File: {name}\n"));
+        deleted.collect::<String>() + "*** Delete File: to-folder/../sub/to-file\n*** Update File: f\n-old\n+new\n"
+    };
+    let before = names(rig);
+    // All or none.
+    let failed = v4a(&session, &(all() + "*** Add File: sub\n+x"));
+    fails(&failed, &["is a folder"]);
+    fails(&v4a(&session, "*** Update File: to-folder\n-a\n+b"), &["is a folder"]);
+    fails(&v4a(&session, "*** Delete File: to-folder/"), &["is a folder"]);
+    assert_eq!((names(rig), text(rig, "f")), (before, "old\n".into()));
+    let result = v4a(&session, &all());
+    assert_eq!(result["success"], true, "{result}");
+    for (name, to) in links {
+        let told = format!("deleted file mode 120000\n--- a/{name}\n+++ /dev/null\n@@ -1 +0,0 @@\n-{to}\n");
+        assert!(result["diff"].as_str().unwrap().contains(&told), "{name}: {result}");
+    }
+    assert_eq!(names(rig), ["f", "image", "sub"]);
+    assert_eq!((text(rig, "f"), text(rig, "sub/g")), ("new\n".into(), "a\n".into()));
+    assert!(!rig.work().join("sub/to-file").is_symlink());
+    // Through a link that leads to nothing a file is made, as it is written through one.
+    symlink("made", rig.work().join("link")).unwrap();
+    assert_eq!(v4a(&session, "*** Add File: link\n+x")["success"], true);
+    assert_eq!((names(rig).len(), text(rig, "made")), (5, "x\n".into()));
 }
 
 fn what_cannot_be_patched_says_why_and_changes_nothing(rig: &Rig) {

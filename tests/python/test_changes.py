@@ -17,7 +17,7 @@ def fetched(changes, path):
 
 
 def edit(changes, path, new, version=None):
-    _, place, _, content, found = fetched(changes, path)
+    _, place, _, _, content, found = fetched(changes, path)
     return [b"edit", place, version or found, b"1", b"0 %d" % len(content), new]
 
 
@@ -26,7 +26,7 @@ def create(path, like=b""):
 
 
 def remove(changes, path):
-    return [b"remove", os.fsencode(path), fetched(changes, path)[4], b"0"]
+    return [b"remove", os.fsencode(path), fetched(changes, path)[5], b"0"]
 
 
 def files(folder, count):
@@ -39,11 +39,48 @@ def files(folder, count):
 def test_what_there_is(changes, tmp_path):
     (path,) = files(tmp_path, 1)
     (tmp_path / "link").symlink_to("0")
-    kind, place, behind, content, version = fetched(changes, tmp_path / "link")
-    assert (kind, place, content) == (b"link 0", os.fsencode(tmp_path / "link"), b"old 0")
-    assert (behind, version) == (fetched(changes, path)[2], fetched(changes, path)[4])
-    kind, _, behind, sentence, _ = fetched(changes, tmp_path / "none")
-    assert (kind, behind) == (b"missing", os.fsencode(tmp_path / "none")) and b"does not exist" in sentence
+    kind, place, behind, link, content, version = fetched(changes, tmp_path / "link")
+    assert (kind, place, link, content) == (b"file", os.fsencode(tmp_path / "link"), b"0", b"old 0")
+    assert (behind, version) == (fetched(changes, path)[2], fetched(changes, path)[5])
+    kind, _, behind, link, sentence, _ = fetched(changes, tmp_path / "none")
+    assert (kind, behind, link) == (b"missing", os.fsencode(tmp_path / "none"), b"")
+    assert b"does not exist" in sentence
+
+
+@pytest.mark.parametrize("meanwhile", [None, "other", "gone", "file"])
+def test_a_link_goes_unless_it_has_changed_meanwhile(changes, tmp_path, meanwhile):
+    link = tmp_path / "link"
+    link.symlink_to("no/where")
+    kind, place, _, to, _, _ = fetched(changes, link)
+    assert (kind, to) == (b"missing", b"no/where")
+    fields = [b"unlink", place, to, b"0"]
+    if meanwhile:
+        link.unlink()
+    if meanwhile == "other":
+        link.symlink_to("elsewhere")
+    elif meanwhile == "file":
+        link.write_text("x")
+    before = os.path.lexists(link)
+    assert changes.change(fields)[0] == (b"conflict" if meanwhile else b"done")
+    assert os.path.lexists(link) == (before and meanwhile is not None)
+
+
+def test_a_link_that_went_comes_back_when_another_change_fails(changes, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(".")
+    kind, place, _, to, _, _ = fetched(changes, link)
+    assert (kind, to) == (b"link", b".")
+    other = tmp_path / "other"
+    other.symlink_to("..")
+    broken = [b"unlink", os.fsencode(other), b"..", b"0"]
+    real = changes.os.unlink
+    changes.os.unlink = lambda path: (_ for _ in ()).throw(PermissionError(1, "no")) if b"other" in path else real(path)
+    try:
+        with pytest.raises(load("workspace").WorkspaceError):
+            changes.change([b"unlink", place, to, b"0", *broken])
+    finally:
+        changes.os.unlink = real
+    assert os.readlink(link) == "." and os.readlink(other) == ".."
 
 
 @pytest.mark.parametrize(
@@ -143,7 +180,7 @@ def test_what_was_left_is_removed_and_what_is_held_is_not(changes, tmp_path):
 def test_many_splices(changes, tmp_path):
     (path,) = files(tmp_path, 1)
     path.write_bytes(b"0123456789" * 100)
-    _, place, _, _, version = fetched(changes, path)
+    _, place, _, _, _, version = fetched(changes, path)
     fields = [b"edit", place, version, b"100"]
     for number in range(100):
         fields += [b"%d %d" % (10 * number, 10 * number + 9), b"x"]

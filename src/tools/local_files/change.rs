@@ -37,7 +37,16 @@ pub(super) fn change(changes: &[FileChange], notes: &Notes) -> Result<(), Change
         }
     }
     if result.is_ok() {
-        steps.sort_by_key(|step| matches!(step.change, FileChange::Remove { .. }));
+        // What goes does so last, and a link after what the patch names through it.
+        steps.sort_by(|one, other| {
+            let removes =
+                |step: &Step<'_>| matches!(step.change, FileChange::Remove { .. } | FileChange::Unlink { .. });
+            let from_below = || place(other.change).cmp(place(one.change));
+            match (removes(one), removes(other)) {
+                (true, true) => from_below(),
+                (one, other) => one.cmp(&other),
+            }
+        });
         result = steps.iter_mut().try_for_each(Step::commit);
     }
     if let Err(error) = result {
@@ -58,7 +67,7 @@ pub(super) fn change(changes: &[FileChange], notes: &Notes) -> Result<(), Change
 
 fn place(change: &FileChange) -> &Bytes {
     match change {
-        FileChange::Create { place, .. } => place,
+        FileChange::Create { place, .. } | FileChange::Unlink { place, .. } => place,
         FileChange::Edit { found, .. } | FileChange::Remove { found } => &found.place,
     }
 }
@@ -167,6 +176,9 @@ impl<'c> Step<'c> {
                 self.compare(found, before)?;
                 self.keep(one_of_several, found)
             }
+            // What it says is all there is to it: it can be made again.
+            FileChange::Unlink { .. } if self.is_as_seen() => Ok(()),
+            FileChange::Unlink { .. } => Err(self.conflict()),
         }
     }
 
@@ -201,9 +213,7 @@ impl<'c> Step<'c> {
             step.has_twin = true;
             self.has_twin = true;
         }
-        let is_link = self.removes_link();
-        // What removes a link lets the file behind it be.
-        if !self.has_twin && !is_link {
+        if !self.has_twin {
             lock(&file);
         }
         let metadata = file.metadata().map_err(|error| self.fail(&error))?;
@@ -215,26 +225,9 @@ impl<'c> Step<'c> {
             return Err(self.conflict());
         }
         self.names = metadata.nlink();
-        self.seen = Some(if is_link {
-            self.look().map_err(|error| self.fail(&error))?
-        } else {
-            metadata
-        });
+        self.seen = Some(metadata);
         self.opened = Some(file);
         Ok(())
-    }
-
-    fn removes_link(&self) -> bool {
-        matches!(self.change, FileChange::Remove { found } if found.link.is_some())
-    }
-
-    /// What is there now: of a link that is to be removed, the link.
-    fn look(&self) -> io::Result<Metadata> {
-        if self.removes_link() {
-            self.target.symlink_metadata()
-        } else {
-            self.target.metadata()
-        }
     }
 
     fn is_at(&self, place: &Metadata) -> bool {
@@ -257,7 +250,7 @@ impl<'c> Step<'c> {
             },
         });
         // A link more is a change too.
-        self.seen = Some(self.look().map_err(|error| self.fail(&error))?);
+        self.seen = Some(self.target.metadata().map_err(|error| self.fail(&error))?);
         Ok(())
     }
 
@@ -307,7 +300,9 @@ impl<'c> Step<'c> {
                     }
                 }),
             (FileChange::Edit { found, splices }, None) => self.write_over(found, splices),
-            (FileChange::Remove { .. }, _) => std::fs::remove_file(&self.target).map(|()| Way::Renamed),
+            (FileChange::Remove { .. } | FileChange::Unlink { .. }, _) => {
+                std::fs::remove_file(&self.target).map(|()| Way::Renamed)
+            }
             (FileChange::Create { .. }, None) => Err(io::ErrorKind::NotFound.into()),
         };
         match done {
@@ -326,8 +321,11 @@ impl<'c> Step<'c> {
         Ok(Way::Written)
     }
 
-    /// Whether the file is still the one that was compared.
+    /// Whether the file is still the one that was compared, and the link the one that was found.
     fn is_as_seen(&self) -> bool {
+        if let FileChange::Unlink { link, .. } = self.change {
+            return self.target.read_link().is_ok_and(|leads_to| leads_to == path(link));
+        }
         let Some(seen) = &self.seen else {
             return true;
         };
@@ -337,7 +335,7 @@ impl<'c> Step<'c> {
             let changed = (metadata.mtime(), metadata.mtime_nsec(), ctime);
             (metadata.dev(), metadata.ino(), metadata.len(), changed)
         };
-        self.look().is_ok_and(|now| stamp(&now) == stamp(seen))
+        self.target.metadata().is_ok_and(|now| stamp(&now) == stamp(seen))
     }
 
     /// Puts back what was. The error names what could not be.
@@ -347,6 +345,7 @@ impl<'c> Step<'c> {
         let restored = match (self.done, self.change) {
             (None, _) => Ok(()),
             (Some(_), FileChange::Create { .. }) => std::fs::remove_file(&self.target),
+            (Some(_), FileChange::Unlink { link, .. }) => std::os::unix::fs::symlink(path(link), &self.target),
             (Some(Way::Written), FileChange::Edit { found, .. }) => overwrite(&self.target, &found.content),
             (Some(_), _) => match &self.old {
                 Some(old) => std::fs::rename(old.path(), &self.target),

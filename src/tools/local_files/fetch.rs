@@ -16,18 +16,38 @@ use crate::tools::FetchedFile;
 const MOST_BYTES: u64 = 64 << 20;
 
 pub(super) fn fetch(path: &Path) -> Result<Fetched, WorkspaceError> {
-    let fail = |error: io::Error| failed("read", path, &error);
     if path.as_os_str().as_bytes().ends_with(b"/") && !path.is_dir() {
         let text = format!("{} is the name of a folder; add a file name", path.display());
         return Err(WorkspaceError(text));
     }
+    let link = path.read_link().ok().map(|to| bytes_of(&to));
+    match (behind(path, link.clone()), link, path.parent(), path.file_name()) {
+        // A link can go whatever is behind it.
+        (Err(error), Some(link), Some(parent), Some(name)) => Ok(Fetched::Link {
+            place: bytes_of(path),
+            file: bytes_of(&real(parent).join(name)),
+            link,
+            reason: error.to_string(),
+        }),
+        (found, ..) => found,
+    }
+}
+
+/// What there is behind links.
+fn behind(path: &Path, link: Option<Bytes>) -> Result<Fetched, WorkspaceError> {
+    let fail = |error: io::Error| failed("read", path, &error);
     let place = bytes_of(path);
     let file = bytes_of(&real(&behind_links(path).map_err(fail)?));
     let metadata = match path.metadata() {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let reason = fail(error).to_string();
-            return Ok(Fetched::Missing { place, file, reason });
+            return Ok(Fetched::Missing {
+                place,
+                file,
+                link,
+                reason,
+            });
         }
         Err(error) => return Err(fail(error)),
     };
@@ -61,7 +81,7 @@ pub(super) fn fetch(path: &Path) -> Result<Fetched, WorkspaceError> {
     Ok(Fetched::File(FetchedFile {
         place,
         file,
-        link: path.read_link().ok().map(|to| bytes_of(&to)),
+        link,
         content: content.into(),
         version: Bytes::new(), // the content itself is compared
     }))

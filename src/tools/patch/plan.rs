@@ -90,11 +90,14 @@ impl Plan {
                 self.create(path, place, text.into(), None);
             }
             Action::Delete => {
+                if let Some(link) = file.link() {
+                    self.unlink(path, file.place(), link);
+                    return Ok(());
+                }
                 let found = existing(path, file).map_err(at)?;
-                match (&found.link, Text::decode(&found.content)) {
-                    (Some(to), _) => self.diff.deleted_link(path, &String::from_utf8_lossy(to)),
-                    (None, Ok(text)) => self.diff.deleted(path, &text.text),
-                    (None, Err(_)) => self.diff.deleted_binary(path),
+                match Text::decode(&found.content) {
+                    Ok(text) => self.diff.deleted(path, &text.text),
+                    Err(_) => self.diff.deleted_binary(path),
                 }
                 self.remove(path, found);
             }
@@ -168,6 +171,15 @@ impl Plan {
         self.changes.push(FileChange::Remove { found: found.clone() });
     }
 
+    fn unlink(&mut self, path: &str, place: &Bytes, link: &Bytes) {
+        self.diff.deleted_link(path, &String::from_utf8_lossy(link));
+        self.deleted.push(path.to_owned());
+        self.changes.push(FileChange::Unlink {
+            place: place.clone(),
+            link: link.clone(),
+        });
+    }
+
     /// The diff alone.
     pub(super) fn diff(self) -> String {
         self.diff.finish()
@@ -190,11 +202,9 @@ fn each_file_once(sections: &[Section], paths: &[String], files: &[Fetched]) -> 
     let mut seen: HashMap<&Bytes, (&str, usize)> = HashMap::new();
     for ((path, found), section) in paths.iter().zip(files).zip(of_paths(sections)) {
         let (line, removes) = (section.line, matches!(section.action, Action::Delete));
-        let file = match found {
-            // The link goes, not the file that it leads to.
-            Fetched::File(found) if removes && found.link.is_some() => &found.place,
-            Fetched::File(FetchedFile { file, .. }) | Fetched::Missing { file, .. } => file,
-        };
+        // The link goes, not the file that it leads to.
+        let is_link = removes && found.link().is_some();
+        let file = if is_link { found.place() } else { found.file() };
         if let Some((other, first)) = seen.insert(file, (path, line)) {
             return Err(if first == line {
                 format!("{path}: a file cannot be moved to itself (line {line} of the patch)")
@@ -222,9 +232,10 @@ fn no_file_below_another(sections: &[Section], paths: &[String], files: &[Fetche
         .iter()
         .zip(files)
         .zip(of_paths(sections))
+        .filter(|(_, section)| !matches!(section.action, Action::Delete))
         .filter_map(|((path, found), section)| match found {
             Fetched::Missing { file, .. } => Some((&file[..], (path.as_str(), section.line))),
-            Fetched::File(_) => None,
+            Fetched::File(_) | Fetched::Link { .. } => None,
         })
         .collect();
     for (file, (path, line)) in &made {
@@ -245,7 +256,7 @@ fn no_file_below_another(sections: &[Section], paths: &[String], files: &[Fetche
 fn existing<'f>(path: &str, file: &'f Fetched) -> Result<&'f FetchedFile, String> {
     match file {
         Fetched::File(found) => Ok(found),
-        Fetched::Missing { reason, .. } => Err(if reason.contains(path) {
+        Fetched::Missing { reason, .. } | Fetched::Link { reason, .. } => Err(if reason.contains(path) {
             reason.clone()
         } else {
             format!("{path}: {reason}")
@@ -256,6 +267,7 @@ fn existing<'f>(path: &str, file: &'f Fetched) -> Result<&'f FetchedFile, String
 fn absent<'f>(path: &str, file: &'f Fetched) -> Result<&'f Bytes, String> {
     match file {
         Fetched::Missing { place, .. } => Ok(place),
+        Fetched::Link { reason, .. } => Err(reason.clone()),
         Fetched::File(_) => Err(format!(
             "{path} exists already; change it with *** Update File, or delete it first in a patch of its own"
         )),

@@ -50,6 +50,7 @@ fn carry_out(request: &Request, mut files: BTreeMap<String, Vec<u8>>) -> Result<
                 files.insert(name(&found.place), spliced(&found.content, &splices).into())
             }
             FileChange::Remove { found } => files.remove(&name(&found.place)),
+            FileChange::Unlink { place, .. } => files.remove(&name(&place)),
         };
     }
     Ok(Patched {
@@ -72,6 +73,7 @@ fn fetched(files: &BTreeMap<String, Vec<u8>>, path: &str) -> Fetched {
         None => Fetched::Missing {
             place,
             file,
+            link: None,
             reason: format!("{path} does not exist"),
         },
     }

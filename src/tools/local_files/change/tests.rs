@@ -167,7 +167,14 @@ fn a_moved_file_and_a_removed_link() {
     };
     let link = found(&root.join("link"));
     assert_eq!(link.link.as_deref(), Some(&b"0"[..]));
-    changed(&[moved, FileChange::Remove { found: link }]).unwrap();
+    let place = place("link");
+    let unlink = |to: &'static [u8]| FileChange::Unlink {
+        place: place.clone(),
+        link: Bytes::from_static(to),
+    };
+    let conflict = changed(&[unlink(b"1")]);
+    assert!(matches!(conflict, Err(ChangeError::Conflict(_))), "{conflict:?}");
+    changed(&[moved, unlink(b"0")]).unwrap();
     assert_eq!(root.join("moved").metadata().unwrap().mode() & 0o7777, 0o751);
     assert!(!root.join("link").is_symlink() && paths[0].exists());
 }
