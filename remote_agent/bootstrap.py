@@ -125,6 +125,8 @@ def keep(path: bytes, code: Any) -> None:
             pass
 
 
+# What would be closed to ourselves is of no use, whatever start-up files say.
+os.umask(os.umask(0o777) & ~0o700)
 r = globals()["r"]
 configuration: Dict[str, List[bytes]] = {}
 for entry in read(int(r(8))).split(b"\0"):

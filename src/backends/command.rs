@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -112,6 +113,7 @@ impl Target for CommandBackend {
             ends_with_session: false,
             has_streams: true,
             window: WINDOW,
+            reaching: Duration::ZERO,
         }
     }
 
@@ -120,6 +122,7 @@ impl Target for CommandBackend {
             Some(reason) => TargetState::Unreachable(reason),
             None => TargetState::Running {
                 incarnation: String::new(),
+                machine: String::new(),
             },
         }
     }

@@ -2,6 +2,7 @@
 
 use std::process::Stdio;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::process::Child;
@@ -29,12 +30,14 @@ impl Target for Local {
             ends_with_session: false,
             has_streams: true,
             window: u32::MAX,
+            reaching: Duration::ZERO,
         }
     }
 
     async fn state(&self) -> TargetState {
         TargetState::Running {
             incarnation: String::new(),
+            machine: String::new(),
         }
     }
 

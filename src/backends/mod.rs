@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -133,6 +134,8 @@ pub struct Capabilities {
     pub has_streams: bool,
     /// Bytes of a process's output that may wait unread without harm to anybody else there.
     pub window: u32,
+    /// How long it may take to reach it anew before a process starts there.
+    pub reaching: Duration,
 }
 
 /// What became of a target.
@@ -142,6 +145,8 @@ pub enum TargetState {
     Running {
         /// Start time, boot id or their like; empty where nothing is known.
         incarnation: String,
+        /// Which machine it is, where one name may lead to several; empty where nothing is known.
+        machine: String,
     },
     /// It stands still and may go on.
     Paused,

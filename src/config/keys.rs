@@ -35,6 +35,9 @@ const PAGE_BYTES: u64 = 10 * 1024 * 1024;
 /// The memory of a container of ours, in megabytes.
 const CONTAINER_MEMORY: u64 = 5_120;
 
+/// The time that connecting to an SSH host and logging in may take, in seconds.
+const SSH_CONNECT_TIMEOUT: u64 = 30;
+
 const fn key(path: &'static str, kind: Kind, default: fn() -> Option<Value>) -> Key {
     Key { path, kind, default }
 }
@@ -137,6 +140,9 @@ pub(super) const KEYS: &[Key] = &[
     key("terminal.ssh_accept_new", Kind::Switch, off),
     key("terminal.ssh_control_path", Kind::Text, unset),
     key("terminal.ssh_become", Kind::Text, unset),
+    key("terminal.ssh_connect_timeout", Kind::Duration, || {
+        seconds(SSH_CONNECT_TIMEOUT)
+    }),
     key("terminal.modal_image", Kind::Text, unset),
     key("terminal.modal_mode", Kind::Text, unset),
     key("tools.disabled", Kind::Some(&TOOLS), empty_list),

@@ -163,6 +163,12 @@ pub(super) fn of_backend(layers: &Layers) -> Result<Option<(TargetSpec, Origin)>
         "docker" => format!("docker:{}", needs("terminal.docker_image")?),
         "ssh" => {
             let host = needs("terminal.ssh_host")?;
+            let is_bare_ipv6 = host.contains(':') && !host.starts_with('[');
+            let host = if is_bare_ipv6 {
+                format!("[{host}]")
+            } else {
+                host.to_owned()
+            };
             let user = layers
                 .text("terminal.ssh_user")
                 .map(|user| format!("{user}@"))
@@ -292,6 +298,11 @@ mod tests {
             (
                 "backend: ssh\n  ssh_host: 10.0.0.7\n  ssh_user: bob\n  ssh_port: 2222",
                 Some("ssh://bob@10.0.0.7:2222"),
+            ),
+            ("backend: ssh\n  ssh_host: '::1'", Some("ssh:[::1]")),
+            (
+                "backend: ssh\n  ssh_host: 'fd00::7'\n  ssh_port: 22",
+                Some("ssh://[fd00::7]:22"),
             ),
             ("backend: modal", Some("modal")),
             ("backend: modal\n  modal_image: python:3.12", Some("modal:python:3.12")),

@@ -100,7 +100,8 @@ async fn next_look(shared: &Shared, idle: Duration) -> Duration {
 async fn wait_for_target(site: &Site, attempts: &mut Attempts, mut reason: String) -> Result<(), LinkError> {
     loop {
         attempts.next(&site.name, &reason).await?;
-        if let Some(()) = attempts.attempt(LIMIT, &mut reason, site.check()).await? {
+        let limit = LIMIT + site.target.capabilities().reaching;
+        if let Some(()) = attempts.attempt(limit, &mut reason, site.check()).await? {
             return Ok(());
         }
     }

@@ -102,8 +102,33 @@ pub(super) struct Site {
     pub(super) window: u32,
     pub(super) reconnect_timeout: Duration,
     pub(super) lease: Duration,
-    /// What the target called its incarnation when that was asked first: while the first link stands.
-    incarnation: Arc<OnceLock<String>>,
+    /// What the target said of itself when it was asked first: while the first link stands.
+    known: Arc<OnceLock<Known>>,
+}
+
+/// What tells a target from another, and one start of it from the next.
+struct Known {
+    incarnation: String,
+    machine: String,
+}
+
+impl Known {
+    /// Why a target of another incarnation is not the one that it was.
+    fn why_another(&self, machine: &str) -> String {
+        self.is_elsewhere(machine)
+            .unwrap_or_else(|| "it was started anew, and what ran there is gone; run the cell again".to_owned())
+    }
+
+    /// Says so where another machine answers than the one that the session is on.
+    fn is_elsewhere(&self, machine: &str) -> Option<String> {
+        let old = &self.machine;
+        (!old.is_empty() && !machine.is_empty() && machine != old).then(|| {
+            format!(
+                "another machine answers there now ({machine}, and not {old}, where the session ran): the name leads to \
+                 several, and a session lives on one of them; name that one as the target"
+            )
+        })
+    }
 }
 
 impl Site {
@@ -119,19 +144,19 @@ impl Site {
             window,
             reconnect_timeout: start.reconnect_timeout,
             lease: start.lease,
-            incarnation: Arc::default(),
+            known: Arc::default(),
         }
     }
 
     /// Asks for the target's incarnation, so that it is noticed when it was started anew.
     pub(super) fn remember(&self) {
-        let (target, incarnation) = (self.target.clone(), self.incarnation.clone());
+        let (target, known) = (self.target.clone(), self.known.clone());
         tokio::spawn(async move {
-            if let TargetState::Running { incarnation: found } = target.state().await
-                && !found.is_empty()
+            if let TargetState::Running { incarnation, machine } = target.state().await
+                && !incarnation.is_empty()
             {
                 // It may be known by now.
-                let _ = incarnation.set(found);
+                let _ = known.set(Known { incarnation, machine });
             }
         });
     }
@@ -146,15 +171,24 @@ impl Site {
 
     /// Says more of a session that had ended when it was come back to, or looked at: perhaps with the connection.
     pub(super) async fn explain(&self, error: LinkError) -> LinkError {
-        if let LinkError::Ended { target, reason } = &error
-            && let Some(why) = self.target.ends_at_logout().await
-        {
-            return LinkError::Ended {
-                target: target.clone(),
-                reason: format!("{reason}; {why}"),
-            };
+        let LinkError::Ended { target, reason } = &error else {
+            return error;
+        };
+        let Some(why) = self.why_gone().await else { return error };
+        LinkError::Ended {
+            target: target.clone(),
+            reason: format!("{reason}; {why}"),
         }
-        error
+    }
+
+    async fn why_gone(&self) -> Option<String> {
+        if let Some(known) = self.known.get()
+            && let TargetState::Running { machine, .. } = self.target.state().await
+            && let Some(why) = known.is_elsewhere(&machine)
+        {
+            return Some(why);
+        }
+        self.target.ends_at_logout().await
     }
 
     /// Looks whether the target is still the one that it was, and runs.
@@ -166,12 +200,16 @@ impl Site {
                 "it is paused; let it go on (docker unpause, for a container)".to_owned(),
             )),
             // Where nothing is known, the directory itself shows.
-            TargetState::Running { incarnation } if incarnation.is_empty() => Ok(()),
-            TargetState::Running { incarnation } => {
-                if *self.incarnation.get_or_init(|| incarnation.clone()) == incarnation {
+            TargetState::Running { incarnation, .. } if incarnation.is_empty() => Ok(()),
+            TargetState::Running { incarnation, machine } => {
+                let known = self.known.get_or_init(|| Known {
+                    incarnation: incarnation.clone(),
+                    machine: machine.clone(),
+                });
+                if known.incarnation == incarnation {
                     Ok(())
                 } else {
-                    Err(self.ended("it was started anew, and what ran there is gone; run the cell again"))
+                    Err(self.ended(known.why_another(&machine)))
                 }
             }
         }
@@ -204,7 +242,7 @@ mod tests {
     use crate::backends::Capabilities;
 
     /// A target that says this of itself, one after the other.
-    struct Says(Mutex<VecDeque<&'static str>>);
+    struct Says(Mutex<VecDeque<(&'static str, &'static str)>>);
 
     #[async_trait]
     impl Target for Says {
@@ -214,6 +252,7 @@ mod tests {
                 ends_with_session: false,
                 has_streams: true,
                 window: 0,
+                reaching: Duration::ZERO,
             }
         }
 
@@ -227,8 +266,11 @@ mod tests {
 
         async fn state(&self) -> TargetState {
             let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let incarnation = said.pop_front().unwrap_or_default().to_owned();
-            TargetState::Running { incarnation }
+            let (incarnation, machine) = said.pop_front().unwrap_or_default();
+            TargetState::Running {
+                incarnation: incarnation.to_owned(),
+                machine: machine.to_owned(),
+            }
         }
 
         async fn close(&self) -> Result<(), BackendError> {
@@ -236,10 +278,8 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_target_that_says_nothing_of_its_start_was_not_started_anew() {
-        let said = ["", "one", "", "one", "two"];
-        let site = Site {
+    fn site<const N: usize>(said: [(&'static str, &'static str); N]) -> Site {
+        Site {
             target: Arc::new(Says(Mutex::new(said.into()))),
             name: "exec:x".to_owned(),
             python: OsString::new(),
@@ -249,8 +289,44 @@ mod tests {
             window: 0,
             reconnect_timeout: Duration::ZERO,
             lease: Duration::ZERO,
-            incarnation: Arc::default(),
+            known: Arc::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_that_leads_to_another_machine_is_said() {
+        for (then, words) in [
+            (("2", "box-a"), "it was started anew"),
+            (("2", ""), "it was started anew"),
+            (
+                ("2", "box-b"),
+                "another machine answers there now (box-b, and not box-a",
+            ),
+        ] {
+            let site = site([("1", "box-a"), then]);
+            assert!(site.check().await.is_ok());
+            let lost = site.check().await;
+            assert!(
+                matches!(&lost, Err(Lost::Ended(error)) if error.to_string().contains(words)),
+                "{lost:?}"
+            );
+        }
+        // Two that share a kernel, as containers do; and one whose name has changed.
+        let gone = || LinkError::Ended {
+            target: "x".to_owned(),
+            reason: "it is gone".to_owned(),
         };
+        for (machine, is_said) in [("box-b", true), ("box-a", false)] {
+            let site = site([("1", "box-a"), ("1", machine), ("1", machine)]);
+            assert!(site.check().await.is_ok() && site.check().await.is_ok());
+            let error = site.explain(gone()).await.to_string();
+            assert_eq!(error.contains("another machine answers"), is_said, "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_target_that_says_nothing_of_its_start_was_not_started_anew() {
+        let site = site(["", "one", "", "one", "two"].map(|said| (said, "")));
         for _ in 0..4 {
             assert!(site.check().await.is_ok());
         }

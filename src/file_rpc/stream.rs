@@ -41,7 +41,7 @@ impl Pace {
     }
 }
 
-/// Time in which a new link must stand.
+/// Time in which a new link must stand once the target was reached.
 const ATTEMPT: Duration = Duration::from_secs(20);
 /// Time after which what was taken of the log is acknowledged, should nothing else be said before.
 const ACKNOWLEDGE: Duration = Duration::from_millis(20);
@@ -79,7 +79,8 @@ async fn reconnect(
 ) -> Result<Connection, LinkError> {
     loop {
         attempts.next(&site.name, &reason).await?;
-        let made = attempts.attempt(ATTEMPT, &mut reason, attempt(shared, site)).await?;
+        let limit = ATTEMPT + site.target.capabilities().reaching;
+        let made = attempts.attempt(limit, &mut reason, attempt(shared, site)).await?;
         if let Some(connection) = made {
             return Ok(connection);
         }

@@ -57,7 +57,9 @@ pub(super) fn backend(
                 environment,
             )))
         }
-        TargetKind::Ssh { destination } => Arc::new(SshBackend::new(ssh(target, destination, environment)?)),
+        TargetKind::Ssh { destination, port } => {
+            Arc::new(SshBackend::new(ssh(target, destination, *port, environment)?))
+        }
         TargetKind::Modal { .. } | TargetKind::ModalSandbox { .. } | TargetKind::Configured { .. } => {
             return Err(TargetError::not_supported(&target.name, &target.spec, Vec::new()).into());
         }
@@ -81,17 +83,21 @@ fn command_options(target: &ResolvedTarget, command: &str, environment: &Environ
 }
 
 /// `ssh` runs here as a command of the user's would; what travels is decided by the user's `SendEnv`.
-fn ssh(target: &ResolvedTarget, destination: &str, environment: &Environment) -> Result<SshOptions, SessionError> {
+fn ssh(
+    target: &ResolvedTarget,
+    destination: &str,
+    port: Option<u16>,
+    environment: &Environment,
+) -> Result<SshOptions, SessionError> {
     let text = |name: &str| match target.options.get(name) {
         Some(Value::Text(text)) => Some(text.as_str()),
         _ => None,
     };
     let path = |name: &str| text(name).map(|path| environment.expand_home(Path::new(path)));
     let mut options = SshOptions::new(&target.name, destination);
-    // A port in the destination was put there for this target alone.
-    if let Some(Value::Count(port)) = target.options.get("ssh_port")
-        && !destination.starts_with("ssh://")
-    {
+    // A port beside the host was put there for this target alone.
+    options.port = port;
+    if let (None, Some(Value::Count(port))) = (port, target.options.get("ssh_port")) {
         options.port = Some(u16::try_from(*port).map_err(|_| SessionError::Option {
             target: target.name.clone(),
             name: "ssh_port".to_owned(),
@@ -102,6 +108,9 @@ fn ssh(target: &ResolvedTarget, destination: &str, environment: &Environment) ->
     options.control = path("ssh_control_path");
     if let Some(Value::List(more)) = target.options.get("ssh_options") {
         options.extra.clone_from(more);
+    }
+    if let Some(Value::Duration(limit)) = target.options.get("ssh_connect_timeout") {
+        options.connect_timeout = *limit;
     }
     options.accept_new = matches!(target.options.get("ssh_accept_new"), Some(Value::Switch(true)));
     if let Some(user) = text("ssh_become") {

@@ -3,6 +3,7 @@
 //! Every form is read, so that a configuration written for another target loses nothing; which of them this version
 //! opens is another matter ([`TargetKind::can_be_opened`]).
 
+mod address;
 mod error;
 mod spec;
 

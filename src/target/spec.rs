@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::address::address;
 use super::error::{SCHEME_WORDS, TargetError, lacks};
 use crate::suggest::nearest;
 
@@ -37,8 +38,10 @@ pub enum TargetKind {
     },
     /// An SSH host.
     Ssh {
-        /// What `ssh` takes: a host, an alias, `user@host`, or a whole `ssh://` address.
+        /// What `ssh` takes: a host, an alias, or `user@host`.
         destination: String,
+        /// The port, where one was written.
+        port: Option<u16>,
     },
     /// A Modal sandbox that is made for the session.
     Modal {
@@ -177,9 +180,11 @@ fn with_scheme(text: &str, scheme: &str, rest: &str) -> Result<TargetKind, Targe
         "exec" => TargetKind::Exec {
             command: rest.trim().to_owned(),
         },
-        "ssh" => TargetKind::Ssh {
-            destination: ssh(text, &needed("the host is missing")?)?,
-        },
+        "ssh" => {
+            let (destination, port) =
+                address(&needed("the host is missing")?).map_err(|problem| lacks(text, problem))?;
+            TargetKind::Ssh { destination, port }
+        }
         "modal" => match needed("the image is missing")?.strip_prefix("//") {
             Some(id) if id.strip_prefix("sb-").is_some_and(|id| !id.is_empty()) => {
                 TargetKind::ModalSandbox { id: id.to_owned() }
@@ -218,23 +223,6 @@ fn compose(text: &str, rest: &str) -> Result<TargetKind, TargetError> {
         project: project.map(str::to_owned),
         service: service.to_owned(),
         index,
-    })
-}
-
-/// The destination for `ssh`: the address whole where it is one, as `ssh` takes both forms.
-fn ssh(text: &str, rest: &str) -> Result<String, TargetError> {
-    let host = rest.strip_prefix("//").unwrap_or(rest);
-    if host.is_empty() {
-        return Err(lacks(text, "the host is missing"));
-    }
-    // A leading dash would reach `ssh` as an option.
-    if host.starts_with('-') {
-        return Err(lacks(text, "a host does not begin with `-`"));
-    }
-    Ok(if rest.starts_with("//") {
-        format!("ssh:{rest}")
-    } else {
-        rest.to_owned()
     })
 }
 
@@ -280,12 +268,14 @@ mod tests {
                 "ssh:bob@build1",
                 TargetKind::Ssh {
                     destination: "bob@build1".into(),
+                    port: None,
                 },
             ),
             (
                 "ssh://bob@build1:2222",
                 TargetKind::Ssh {
-                    destination: "ssh://bob@build1:2222".into(),
+                    destination: "bob@build1".into(),
+                    port: Some(2222),
                 },
             ),
             ("modal", TargetKind::Modal { image: None }),
@@ -322,6 +312,7 @@ mod tests {
             ("compose:api#two", "compose:[PROJECT/]SERVICE[#N]"),
             ("ssh:", "ssh:DEST or ssh://USER@HOST:PORT"),
             ("ssh://", "ssh:DEST or ssh://USER@HOST:PORT"),
+            ("ssh:build1:2222", "ssh:DEST or ssh://USER@HOST:PORT"),
             ("ssh:-oProxyCommand=x", "ssh:DEST or ssh://USER@HOST:PORT"),
             ("modal:", "modal[:IMAGE]"),
             ("modal://abc", "modal://sb-ID"),

@@ -60,7 +60,7 @@ async fn gone(target: &dyn Target) -> String {
 
 fn incarnation(state: &TargetState) -> String {
     match state {
-        TargetState::Running { incarnation } => incarnation.clone(),
+        TargetState::Running { incarnation, .. } => incarnation.clone(),
         other => panic!("{other:?}"),
     }
 }

@@ -152,6 +152,7 @@ async fn a_target_that_is_gone_ends_the_link_at_once() {
 async fn a_target_that_was_started_anew_ends_the_link() {
     let state = TargetState::Running {
         incarnation: "another".to_owned(),
+        machine: String::new(),
     };
     let said = end_of(Transport::Stream, state).await;
     assert!(said.contains("it was started anew"), "{said}");

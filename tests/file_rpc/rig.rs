@@ -77,6 +77,7 @@ impl Target for Faulty {
             // Of its start it says nothing by itself.
             (None, TargetState::Running { .. }) => TargetState::Running {
                 incarnation: "the first".to_owned(),
+                machine: String::new(),
             },
             (None, state) => state,
         }

@@ -90,8 +90,8 @@ fn a_host_that_is_started_anew() {
 }
 
 /// A host with a `logind` that is set to end what logins leave, or not: it answers, and the test does what it would do.
-fn with_logind(kills: &str) -> Option<Rig> {
-    let rig = Rig::new()?;
+fn with_logind(kills: &str, lines: &[&str]) -> Option<Rig> {
+    let rig = Rig::with(lines)?;
     let said = format!("KillUserProcesses={kills}\\nKillExcludeUsers=daemon\\nKillOnlyUsers=\\n");
     rig.add_tool("loginctl", &format!("#!/bin/sh\nprintf '{said}'\n"));
     Some(rig)
@@ -100,7 +100,7 @@ fn with_logind(kills: &str) -> Option<Rig> {
 #[test]
 fn a_host_that_ends_what_a_login_leaves_is_named() {
     for (transport, clears) in [(Transport::Stream, true), (Transport::Polled, false)] {
-        let Some(rig) = with_logind("yes") else { return };
+        let Some(rig) = with_logind("yes", &[]) else { return };
         let mut options = rig.options();
         options.transport = transport;
         let session = rig.open(options);
@@ -151,8 +151,14 @@ fn doctor_tells_how_it_got_in_and_what_is_there() {
 
 #[test]
 fn doctor_names_a_host_that_ends_what_a_login_leaves() {
-    for kills in ["yes", "no"] {
-        let Some(rig) = with_logind(kills) else { return };
+    for (kills, sessions) in [
+        ("yes", "MaxSessions 9"),
+        ("no", "MaxSessions 9"),
+        ("yes", "MaxSessions 1"),
+    ] {
+        let Some(rig) = with_logind(kills, &[sessions]) else {
+            return;
+        };
         let done = rig.cli(&["doctor", TARGET]).output().unwrap();
         let text = String::from_utf8_lossy(&done.stdout);
         let is_named = text.contains("warn  connection: ") && text.contains("loginctl enable-linger");

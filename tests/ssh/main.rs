@@ -20,3 +20,4 @@ mod proxy;
 mod rig;
 #[path = "../common/sessions.rs"]
 mod sessions;
+mod ways;

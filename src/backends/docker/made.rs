@@ -153,6 +153,7 @@ impl Target for Made {
             Slot::Empty => {
                 return TargetState::Running {
                     incarnation: String::new(),
+                    machine: String::new(),
                 };
             }
             Slot::Made(container) => container.clone(),

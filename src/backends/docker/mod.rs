@@ -29,6 +29,8 @@ pub use options::{
 pub use owner::{Fate, Owner};
 pub use running::{DockerContainer, RunningOptions, Which};
 
+use std::time::Duration;
+
 use super::Capabilities;
 
 /// What containers can do. An engine locks the whole container when more than about a megabyte of a command's output
@@ -38,6 +40,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     ends_with_session: false,
     has_streams: true,
     window: 512 * 1024,
+    reaching: Duration::ZERO,
 };
 
 /// A name that nobody guesses: 12 hex digits.

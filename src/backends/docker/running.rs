@@ -214,6 +214,7 @@ pub(super) fn state_of(state: &ContainerState) -> TargetState {
     } else if state.running == Some(true) {
         TargetState::Running {
             incarnation: state.started_at.clone().unwrap_or_default(),
+            machine: String::new(),
         }
     } else {
         TargetState::Gone(status(state))

@@ -1,7 +1,13 @@
 //! What ssh says when it cannot connect, and what to do about it.
 
+use std::ffi::OsStr;
+use std::os::unix::net::UnixStream;
+
 use super::options::SshOptions;
 use crate::backends::BackendError;
+
+/// What ssh says once it is let in.
+pub(super) const LET_IN: &str = "Authenticated to ";
 
 /// A connection that was tried.
 pub(super) struct Attempt<'a> {
@@ -47,10 +53,9 @@ impl<'a> Said<'a> {
 
     /// The key that the host shows, and which host that is: it may be one on the way.
     fn shown_key(&self) -> String {
-        let key = self
-            .behind("debug1: Server host key: ")
-            .next_back()
-            .unwrap_or("unknown");
+        let shown = ["debug1: Server host key: ", "debug1: Server host certificate: "];
+        let key = shown.iter().find_map(|start| self.behind(start).next_back());
+        let key = key.unwrap_or("unknown");
         match self.behind("debug1: Authenticating to ").next_back() {
             Some(host) => format!("{key}, shown by {}", host.split(" as ").next().unwrap_or(host)),
             None => key.to_owned(),
@@ -71,9 +76,22 @@ impl Attempt<'_> {
                 &format!(
                     "ask who runs it which; if the key is right, forget the old one ({}) and take the new one by \
                      connecting once by hand: {}",
-                    forget(&said, &self.options.destination),
+                    forget(&said, self.options),
                     self.by_hand(&["-o", "StrictHostKeyChecking=ask"])
                 ),
+            );
+        }
+        if let Some(invalid) = said.behind("Certificate invalid: ").next_back() {
+            return self.refused(
+                &format!("the certificate of its host key is not valid: {invalid} ({})", said.shown_key()),
+                "reach it by a name that the certificate is for (HostKeyAlias=NAME among ssh_options), or have whoever runs \
+                 it renew the certificate (ssh-keygen -s CA -h -n NAME)",
+            );
+        }
+        if said.line("REVOKED HOST KEY DETECTED").is_some() || said.line("marked as revoked").is_some() {
+            return self.refused(
+                &format!("its host key ({}) is marked as revoked here", said.shown_key()),
+                "do not use it; ask who runs the host for its new key",
             );
         }
         if said.line("Host key verification failed").is_some() || said.line("host key is known").is_some() {
@@ -96,6 +114,13 @@ impl Attempt<'_> {
             return self.refused(
                 &format!("{line}: more keys were offered than it looks at"),
                 "name the right one as ssh_key, with IdentitiesOnly=yes among ssh_options",
+            );
+        }
+        if said.line("stdio forwarding failed").is_some() {
+            return self.unreachable(
+                &format!("the jump host does not reach it: {}", said.joined()),
+                "check host and port as the jump host sees them, and that it forwards connections (AllowTcpForwarding in \
+                 its sshd_config)",
             );
         }
         if said.behind("debug1: Server accepts key: ").next().is_some()
@@ -199,11 +224,25 @@ impl Attempt<'_> {
         } else {
             format!("these keys were offered: {}", offered.join("; "))
         };
-        self.refused(
-            &format!("it let nobody in ({line}; {tried})"),
-            "add a key there (ssh-copy-id), name one with ssh_key, or load it into the agent (ssh-add); passwords are not \
-             asked for. Where the key is right, the account may be locked, expired or without a valid shell",
-        )
+        let silent = self.silent_agent().map_or(String::new(), |agent| format!("; {agent}"));
+        let mut advice = "add a key there (ssh-copy-id), name one with ssh_key, or load it into the agent (ssh-add); \
+                          passwords are not asked for. Where the key is right, the account may be locked, expired or \
+                          without a valid shell"
+            .to_owned();
+        if offered.iter().any(|key| key.contains("-CERT ")) {
+            advice.push_str(", or the certificate may have expired or be for other accounts (ssh-keygen -L -f FILE)");
+        }
+        self.refused(&format!("it let nobody in ({line}; {tried}{silent})"), &advice)
+    }
+
+    /// An agent that was to be asked and is not there: ssh passes over it without a word.
+    fn silent_agent(&self) -> Option<String> {
+        let socket = self.options.environment.get(OsStr::new("SSH_AUTH_SOCK"))?;
+        let error = UnixStream::connect(socket).err()?;
+        let socket = socket.to_string_lossy();
+        Some(format!(
+            "no agent answers at {socket}, which SSH_AUTH_SOCK names: {error}"
+        ))
     }
 
     /// It did not connect in time.
@@ -292,7 +331,7 @@ pub(super) fn about(said: &str) -> Vec<(&'static str, String)> {
     if let Some(software) = said.behind("remote software version ").next_back() {
         lines.push(("sshd there", software.to_owned()));
     }
-    if let Some(whom) = said.behind("Authenticated to ").next_back() {
+    if let Some(whom) = said.behind(LET_IN).next_back() {
         let key = said.behind("debug1: Server accepts key: ").next_back();
         let key = key.map_or(String::new(), |key| format!(", with {key}"));
         lines.push(("login", format!("{}{key}", whom.trim_end_matches('.'))));
@@ -316,7 +355,7 @@ fn is_word_to_the_user(line: &str) -> bool {
 }
 
 /// The command that forgets a key: ssh's own, where it says one, for it knows the file and the name there.
-fn forget(said: &Said<'_>, destination: &str) -> String {
+fn forget(said: &Said<'_>, options: &SshOptions) -> String {
     if let Some(line) = said.line("ssh-keygen -f ") {
         return line.to_owned();
     }
@@ -325,20 +364,13 @@ fn forget(said: &Said<'_>, destination: &str) -> String {
         .next_back()
         .and_then(|place| place.rsplit_once(':'));
     let file = file.map_or(String::new(), |(file, _)| format!("-f {} ", word(file)));
-    format!(
-        "ssh-keygen {file}-R {}",
-        word(&host(destination.trim_start_matches("ssh://")))
-    )
-}
-
-/// How `known_hosts` names a destination.
-fn host(destination: &str) -> String {
-    let place = destination.rsplit('@').next().unwrap_or(destination);
-    match place.rsplit_once(':') {
-        Some((host, port)) if port != "22" => format!("[{host}]:{port}"),
-        Some((host, _)) => host.to_owned(),
-        None => place.to_owned(),
-    }
+    let host = options.destination.rsplit('@').next().unwrap_or_default();
+    // So `known_hosts` names a host with a port of its own.
+    let name = match options.port {
+        Some(port) if port != 22 => format!("[{host}]:{port}"),
+        _ => host.to_owned(),
+    };
+    format!("ssh-keygen {file}-R {}", word(&name))
 }
 
 /// A word as a shell takes it.
@@ -399,8 +431,12 @@ mod tests {
 
     #[test]
     fn each_failure_says_what_to_do() {
-        let mut options = SshOptions::new("ssh:bob@box:22", "ssh://bob@box:2222");
+        let mut options = SshOptions::new("ssh://bob@box:2222", "bob@box");
+        options.port = Some(2222);
         options.extra = vec!["UserKnownHostsFile=/a b".to_owned()];
+        options
+            .environment
+            .insert("SSH_AUTH_SOCK".into(), "/no/such/agent".into());
         let attempt = Attempt { options: &options };
         for (said, words) in [
             (
@@ -417,7 +453,7 @@ mod tests {
                  No ED25519 host key is known for box and you have requested strict checking.\nHost key verification failed.",
                 "(ssh-ed25519 SHA256:x, shown by box:2222) is not known here, and none is accepted without being asked for; \
                  connect once by hand and compare the fingerprint before you say yes: \
-                 ssh -o StrictHostKeyChecking=ask -o 'UserKnownHostsFile=/a b' ssh://bob@box:2222; or set ssh_accept_new",
+                 ssh -o StrictHostKeyChecking=ask -o 'UserKnownHostsFile=/a b' -p 2222 bob@box; or set ssh_accept_new",
             ),
             (
                 "@@@@\n@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nOffending ED25519 key in /a/known:1\n\
@@ -434,7 +470,20 @@ mod tests {
             ),
             (
                 "debug1: x\nbob@box: Permission denied (password).",
-                "no key was offered",
+                "no key was offered; no agent answers at /no/such/agent, which SSH_AUTH_SOCK names: No such file",
+            ),
+            (
+                "debug1: Offering public key: /k ED25519-CERT SHA256:x\nbob@box: Permission denied (publickey).",
+                "the certificate may have expired or be for other accounts",
+            ),
+            (
+                "debug1: Authenticating to box:2222 as 'bob'\ndebug1: Server host certificate: ssh-ed25519-cert SHA256:x\n\
+                 Certificate invalid: expired\nHost key verification failed.",
+                "not valid: expired (ssh-ed25519-cert SHA256:x, shown by box:2222); reach it by a name",
+            ),
+            (
+                "@ WARNING: REVOKED HOST KEY DETECTED! @\nHost key verification failed.",
+                "is marked as revoked here",
             ),
             (
                 "gate: Permission denied (publickey).\nConnection closed by UNKNOWN port 65535",
@@ -466,6 +515,11 @@ mod tests {
                 "does not let the account in: Your account has expired; Connection closed",
             ),
             (
+                "debug1: Server accepts key: /k x explicit\nchannel 0: open failed: connect failed: Connection refused\n\
+                 stdio forwarding failed\nkex_exchange_identification: Connection closed by remote host",
+                "cannot be reached: the jump host does not reach it: channel 0: open failed: connect failed: Connection",
+            ),
+            (
                 "Received disconnect from 10.0.0.7 port 22:2: Too many authentication failures",
                 "IdentitiesOnly=yes",
             ),
@@ -483,11 +537,14 @@ mod tests {
             ),
             (
                 "strange",
-                "see what `ssh -o 'UserKnownHostsFile=/a b' ssh://bob@box:2222` says",
+                "see what `ssh -o 'UserKnownHostsFile=/a b' -p 2222 bob@box` says",
             ),
         ] {
             let error = attempt.failed(said).to_string();
-            assert!(error.starts_with("ssh:bob@box:22 ") && error.contains(words), "{error}");
+            assert!(
+                error.starts_with("ssh://bob@box:2222 ") && error.contains(words),
+                "{error}"
+            );
             assert!(!error.contains("debug1"), "{error}");
         }
         for (said, words) in [

@@ -1,15 +1,17 @@
 //! The first command on a host: where an account cannot run any, what happens instead says why.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use openssh::Session;
+use openssh::{Session, Stdio};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::failure::Attempt;
+use super::line::{self, Numbered};
 use super::master::Master;
 use super::process::Started;
-use crate::backends::{BackendError, Process, ProcessEnd};
+use crate::backends::{BackendError, Command, Process, ProcessEnd};
 
 /// How a client of the file transfer begins, and what its server says then: who answers so, runs no commands.
 const TRANSFER_HELLO: &[u8] = b"\0\0\0\x05\x01\0\0\0\x03";
@@ -18,6 +20,8 @@ const TRANSFER_ANSWER: u8 = 2;
 const ANSWER: Duration = Duration::from_secs(1);
 /// How long it may take that something happens after the end of standard input, and the rest of what is said.
 const AFTERWARDS: Duration = Duration::from_secs(3);
+/// How long a command is waited for before it is found out whether it can begin at all.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of what was said that are looked at, and characters that an error quotes.
 const READ: u64 = 64 * 1024;
 const QUOTED: usize = 400;
@@ -32,10 +36,17 @@ pub(super) async fn begun(
 ) -> Result<Process, BackendError> {
     let Started { mut process, mut begun } = started;
     let mut out = Vec::new();
-    let is_silent = match timeout(limit, &mut begun).await {
-        Ok(Ok(())) => return Ok(process),
-        Ok(Err(_)) => false,
-        Err(_) => {
+    let never = async {
+        let never = timeout(limit, never_begins(master, r#become)).await;
+        never.map_or(Silence::Unexplained, |()| Silence::Taken)
+    };
+    let silence = tokio::select! {
+        biased;
+        begun = &mut begun => match begun {
+            Ok(()) => return Ok(process),
+            Err(_) => None,
+        },
+        silence = never => {
             // Whoever waits for input shows what it is on this.
             let _ = process.stdin.write_all(TRANSFER_HELLO).await;
             // An answer that is not waited for may never be written.
@@ -43,9 +54,12 @@ pub(super) async fn begun(
             // Only this is the end of a pipe.
             process.stdin = Box::new(tokio::io::sink());
             if matches!(timeout(AFTERWARDS, begun).await, Ok(Ok(()))) {
-                return Err(Instead::Reads.error(attempt));
+                return Err(match silence {
+                    Silence::Taken => Instead::Reads.error(attempt),
+                    Silence::Unexplained => Instead::Late(limit).error(attempt),
+                });
             }
-            true
+            Some(silence)
         }
     };
     let (rest, err) = tokio::join!(
@@ -60,7 +74,8 @@ pub(super) async fn begun(
         // So says sshd itself.
         _ if words.contains("allows sftp connections only") => Instead::Transfer,
         (Some(ProcessEnd::Lost), _) => Instead::Lost(words),
-        (_, _) if is_silent => Instead::Silence(limit, words),
+        _ if silence == Some(Silence::Taken) => Instead::Taken(words),
+        _ if silence == Some(Silence::Unexplained) => Instead::Silence(limit, words),
         (_, Some(user)) => Instead::NotAs {
             user: user.to_owned(),
             login: login(master).await,
@@ -72,14 +87,57 @@ pub(super) async fn begun(
     Err(instead.error(attempt))
 }
 
+/// Why nothing is heard of a command.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Silence {
+    /// Something else took its place.
+    Taken,
+    /// Nobody knows.
+    Unexplained,
+}
+
+/// Ends once it is clear that a command waits for input before it begins, or never begins: another one, which was asked
+/// for later and has no input, has ended.
+async fn never_begins(master: &Master, r#become: Option<&str>) {
+    tokio::time::sleep(PATIENCE).await;
+    let asked = Instant::now();
+    let nothing = Command {
+        program: "true".into(),
+        arguments: Vec::new(),
+        environment: BTreeMap::new(),
+        folder: None,
+    };
+    let mut command = Session::to_raw_command(master.session(), line::line(&nothing, r#become));
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    match command.output().await {
+        // Then the first one is about to, unless it waits for input.
+        Ok(output) if has_begun(&output.stderr) => tokio::time::sleep(asked.elapsed() + PATIENCE).await,
+        Ok(output) if output.status.code() != Some(255) => {}
+        // The host lets no second one begin, or the connection is lost.
+        _ => std::future::pending().await,
+    }
+}
+
+fn has_begun(said: &[u8]) -> bool {
+    let said = String::from_utf8_lossy(said);
+    said.lines().any(|line| Numbered::read(line).is_some())
+}
+
 /// What there was instead of a command.
 enum Instead {
     /// Start-up files took what was meant for the command.
     Reads,
+    /// A command that began when we had given it up.
+    Late(Duration),
     /// The file transfer.
     Transfer,
     /// The end of the connection.
     Lost(String),
+    /// Something that reads standard input, and was no command.
+    Taken(String),
     /// Nothing in that time.
     Silence(Duration, String),
     /// The end of whatever ran.
@@ -103,6 +161,11 @@ impl Instead {
                 "let them do that in interactive shells alone; in .bashrc, put  case $- in *i*) ;; *) return ;; esac  \
                  before it",
             ),
+            Self::Late(limit) => attempt.refused(
+                &format!("a command took longer than {} s to begin there", limit.as_secs()),
+                "let the start-up files of its login shell do less, and read no standard input; or set a longer \
+                 ssh_connect_timeout",
+            ),
             Self::Transfer => attempt.refused(
                 "this account may only transfer files (sftp), and runs no commands",
                 "log in as an account that runs commands, or have its ForceCommand or the command= of the key taken away",
@@ -111,11 +174,23 @@ impl Instead {
                 &format!("the connection ended before a command began{}", after(&words)),
                 "try it again; should it stay so, its sshd says why in its log",
             ),
+            Self::Taken(words) => attempt.refused(
+                &format!(
+                    "no command begins there: something else takes its place and reads its input{}",
+                    after(&words)
+                ),
+                &format!(
+                    "see what `{} true` does: start-up files of the login shell may start another shell (let them do that \
+                     in interactive shells alone), or a ForceCommand may stand before commands",
+                    attempt.by_hand(&[])
+                ),
+            ),
             Self::Silence(limit, words) => attempt.refused(
                 &format!("no command began there within {} s{}", limit.as_secs(), after(&words)),
                 &format!(
                     "see what `{} true` does: start-up files of the login shell may start another \
-                     shell or wait for something, or a ForceCommand may stand before commands",
+                     shell or wait for something, or a ForceCommand may stand before commands. Where it only takes long, \
+                     set a longer ssh_connect_timeout",
                     attempt.by_hand(&[])
                 ),
             ),
@@ -238,10 +313,18 @@ mod tests {
             (not_as("sh: 1: exec: sudo: not found"), "install sudo"),
             (not_as("sudo: unknown user bob"), "an account that exists"),
             (Instead::Reads, "interactive shells alone"),
+            (
+                Instead::Late(Duration::from_secs(30)),
+                "longer than 30 s to begin there; let the start-up",
+            ),
             (Instead::Transfer, "only transfer files (sftp)"),
             (
                 Instead::Silence(Duration::from_secs(20), String::new()),
                 "within 20 s; see what `ssh box true` does",
+            ),
+            (
+                Instead::Taken("$".to_owned()),
+                "takes its place and reads its input: $; see what `ssh box true`",
             ),
             (Instead::Lost("bye".to_owned()), "cannot be reached"),
         ] {

@@ -83,17 +83,19 @@ fn found(program: &OsStr) -> String {
     )
 }
 
-/// The line that says what tells one start of the host from another. No program is needed for it.
-pub(super) const BOOT_ID: &str =
-    "/bin/sh -c 'read -r boot </proc/sys/kernel/random/boot_id; echo; echo talaria-boot $boot'";
+/// The line that says what tells one start of the host from another, and hosts from each other. No program is needed for
+/// it.
+pub(super) const BOOT_ID: &str = "/bin/sh -c 'read -r boot </proc/sys/kernel/random/boot_id; \
+    read -r host </proc/sys/kernel/hostname; echo; echo talaria-boot $boot $host'";
 
-/// What that line said; start-up files of the shell may have printed before it.
-pub(super) fn boot_id(printed: &str) -> String {
+/// What that line said: the start, and the name of the host. Start-up files of the shell may have printed before it.
+pub(super) fn boot_id(printed: &str) -> (String, String) {
     let found = printed
         .lines()
         .rev()
         .find_map(|line| line.strip_prefix("talaria-boot "));
-    found.unwrap_or_default().trim().to_owned()
+    let mut words = found.unwrap_or_default().split_whitespace().map(str::to_owned);
+    (words.next().unwrap_or_default(), words.next().unwrap_or_default())
 }
 
 /// The line that kills a process with all of its group; as whoever it runs as.
@@ -230,8 +232,11 @@ mod tests {
                     "{shell:?}"
                 );
                 let boot = boot_id(&String::from_utf8_lossy(&output(shell, BOOT_ID).unwrap()));
-                let known = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-                assert_eq!(boot, known.unwrap_or_default().trim(), "{shell:?}");
+                let known = ["random/boot_id", "hostname"].map(|name| {
+                    let known = std::fs::read_to_string(format!("/proc/sys/kernel/{name}"));
+                    known.unwrap_or_default().trim().to_owned()
+                });
+                assert_eq!(<[String; 2]>::from(boot), known, "{shell:?}");
                 seen += 1;
             }
         }

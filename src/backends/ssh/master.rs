@@ -24,12 +24,17 @@ use crate::backends::{BackendError, ProcessEnd};
 /// ssh with what keeps it from living on when the broker is killed: the end of standard input ends it. The folder of its
 /// socket is made and removed here, so that no kill of the broker leaves it. What the shell itself has to say of a signal
 /// would end it, for nobody may read it any more. It is told more than once: a signal that comes right before ssh
-/// goes to sleep is heeded only when it wakes. One that somebody stopped is woken for it.
-const HELD: &str = r#"exec 3<&0; d=$1; shift; mkdir -m 700 -- "$d" || exit 98; "$@" </dev/null & s=$!; { read -r x <&3; while kill "$s"; do kill -CONT "$s"; sleep 1; done; } 2>/dev/null & r=$!; exec 2>/dev/null; wait "$s"; e=$?; kill "$r"; rm -rf -- "$d"; exit "$e""#;
+/// goes to sleep is heeded only when it wakes. One that somebody stopped is woken for it. Last goes the whole group: a
+/// `ProxyCommand` that takes no note of the end of its streams would stay.
+const HELD: &str = r#"exec 3<&0; d=$1; shift; mkdir -m 700 -- "$d" || exit 98; "$@" </dev/null & s=$!; { read -r x <&3; while kill "$s"; do kill -CONT "$s"; sleep 1; done; } 2>/dev/null & r=$!; exec 2>/dev/null; wait "$s"; rm -rf -- "$d"; kill -9 0"#;
 /// How long a connection of ours may take to end.
 const END_LIMIT: Duration = Duration::from_secs(5);
 /// How long ssh may take to say that it is there: it does nothing for that but look.
 const CHECK_LIMIT: Duration = Duration::from_secs(5);
+/// How long what ssh said last may take to come.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long after its socket ssh may tell how it was let in.
+const WORDS_LIMIT: Duration = Duration::from_millis(300);
 /// Lines of what ssh says that are kept.
 const KEPT_LINES: usize = 400;
 /// The longest path of a socket (108 on Linux, 104 elsewhere), less what ssh adds while it makes one.
@@ -46,13 +51,30 @@ enum Refusal {
     Final(BackendError),
 }
 
+/// Lines of what ssh says, as they come.
+#[derive(Clone, Default)]
+struct Words(Arc<Mutex<Vec<String>>>);
+
+impl Words {
+    fn all(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
+    }
+
+    fn push(&self, line: String) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() < KEPT_LINES {
+            lines.push(line);
+        }
+    }
+}
+
 /// A connection that is up, or was.
 pub(super) struct Master {
     options: Arc<SshOptions>,
     session: Arc<Session>,
     own: Mutex<Option<Own>>,
-    /// What ssh has said while it connected.
-    said: String,
+    /// What ssh has said so far.
+    said: Words,
     /// Commands that end others, under way.
     kills: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -72,7 +94,7 @@ impl Master {
         }
     }
 
-    fn new(options: &Arc<SshOptions>, control: PathBuf, own: Option<Own>, said: String) -> Self {
+    fn new(options: &Arc<SshOptions>, control: PathBuf, own: Option<Own>, said: Words) -> Self {
         Self {
             options: options.clone(),
             session: Arc::new(Session::resume_mux(control.into_boxed_path(), None)),
@@ -83,7 +105,7 @@ impl Master {
     }
 
     async fn join(options: &Arc<SshOptions>, control: &Path) -> Result<Self, BackendError> {
-        let master = Self::new(options, control.to_owned(), None, String::new());
+        let master = Self::new(options, control.to_owned(), None, Words::default());
         let why = match tokio::time::timeout(CHECK_LIMIT, master.session.check()).await {
             Ok(Ok(())) => return Ok(master),
             Ok(Err(error)) => error.to_string(),
@@ -141,26 +163,21 @@ impl Master {
                 attempt.refused("its standard streams could not be opened", "try it again"),
             ));
         };
-        let said = Arc::new(Mutex::new(Vec::new()));
+        let said = Words::default();
         let listening = tokio::spawn(listen(stderr, said.clone()));
         match tokio::time::timeout_at(deadline, ready(&mut process, &control)).await {
-            Ok(true) => {
-                let said = said.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
-                Ok(Self::new(options, control, Some(Own { process, _held: held }), said))
-            }
+            Ok(true) => Ok(Self::new(options, control, Some(Own { process, _held: held }), said)),
             Ok(false) => {
-                let _ = listening.await;
-                let said = said.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
+                // Whatever ssh has started may hold on to it.
+                let _ = tokio::time::timeout(LAST_WORDS, listening).await;
+                let said = said.all();
                 let error = attempt.failed(&said);
                 Err(match failure::may_pass(&said) {
                     true => Refusal::MayPass(error),
                     false => Refusal::Final(error),
                 })
             }
-            Err(_) => {
-                let said = said.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
-                Err(Refusal::Final(attempt.late(&said)))
-            }
+            Err(_) => Err(Refusal::Final(attempt.late(&said.all()))),
         }
     }
 
@@ -216,11 +233,18 @@ impl Master {
     }
 
     /// What it was connected to and how, as far as ssh says so.
-    pub(super) fn about(&self) -> Vec<(&'static str, String)> {
-        match &self.options.control {
-            Some(control) => vec![("login", format!("your own connection at {}", control.display()))],
-            None => failure::about(&self.said),
+    pub(super) async fn about(&self) -> Vec<(&'static str, String)> {
+        if let Some(control) = &self.options.control {
+            return vec![("login", format!("your own connection at {}", control.display()))];
         }
+        // Its socket may be seen before its words are read; one that is told to be quiet says none.
+        let told = async {
+            while !self.said.all().contains(failure::LET_IN) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let _ = tokio::time::timeout(WORDS_LIMIT, told).await;
+        failure::about(&self.said.all())
     }
 
     /// Whether it is the user's own.
@@ -318,14 +342,11 @@ async fn ready(process: &mut Child, control: &Path) -> bool {
 }
 
 /// Reads what ssh says for as long as it lives, for it would stop otherwise.
-async fn listen(stderr: tokio::process::ChildStderr, said: Arc<Mutex<Vec<String>>>) {
+async fn listen(stderr: tokio::process::ChildStderr, said: Words) {
     let mut lines = BufReader::new(stderr).split(b'\n');
     while let Ok(Some(line)) = lines.next_segment().await {
         let line = String::from_utf8_lossy(&line).trim_end().to_owned();
         debug!(%line, "ssh");
-        let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.len() < KEPT_LINES {
-            said.push(line);
-        }
+        said.push(line);
     }
 }

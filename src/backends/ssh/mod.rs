@@ -30,6 +30,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// A host that is there, and says nothing of when it started.
 const UNKNOWN: TargetState = TargetState::Running {
     incarnation: String::new(),
+    machine: String::new(),
 };
 const NO_ANSWER: &str = "it does not answer";
 
@@ -55,7 +56,7 @@ impl Backend for SshBackend {
         progress.phase(Phase::Connect);
         progress.note(&format!("connecting to {}", self.options.destination));
         let master = Master::connect(&self.options).await?;
-        let about = master.about();
+        let about = master.about().await;
         Ok(Arc::new(SshTarget {
             options: self.options.clone(),
             masters: Mutex::new(Masters {
@@ -121,6 +122,7 @@ impl Target for SshTarget {
             ends_with_session: false,
             has_streams: true,
             window: WINDOW,
+            reaching: self.options.connect_timeout,
         }
     }
 
@@ -157,7 +159,7 @@ impl Target for SshTarget {
         if self.has_run.load(Ordering::Acquire) {
             return Ok(started.process);
         }
-        let limit = process::START_LIMIT.min(self.options.connect_timeout);
+        let limit = self.options.connect_timeout;
         let process = first::begun(started, limit, &self.options.attempt(), r#become, &master).await?;
         self.has_run.store(true, Ordering::Release);
         Ok(process)
@@ -171,9 +173,10 @@ impl Target for SshTarget {
         };
         let mut command = Session::to_raw_command(master.session(), line::BOOT_ID);
         match timeout(ANSWER_LIMIT, command.output()).await {
-            Ok(Ok(output)) if output.status.code() != Some(255) => TargetState::Running {
-                incarnation: line::boot_id(&String::from_utf8_lossy(&output.stdout)),
-            },
+            Ok(Ok(output)) if output.status.code() != Some(255) => {
+                let (incarnation, machine) = line::boot_id(&String::from_utf8_lossy(&output.stdout));
+                TargetState::Running { incarnation, machine }
+            }
             // Something ran, if only a shell that has not found what it was to run.
             Ok(Err(openssh::Error::Remote(_))) => UNKNOWN,
             Ok(Ok(_)) => TargetState::Unreachable("the connection was lost".to_owned()),
@@ -195,10 +198,20 @@ impl Target for SshTarget {
     async fn ends_at_logout(&self) -> Option<String> {
         let asked = async {
             let master = self.master().await.ok()?;
-            let mut command = Session::to_raw_command(master.session(), logout::ASK);
-            command.output().await.ok()
+            let ask = |master: &Master| {
+                let mut command = Session::to_raw_command(master.session(), logout::ASK);
+                async move { command.output().await }
+            };
+            match ask(&master).await {
+                Err(error) if matches!(Unbegun::of(&error), Unbegun::Full) && self.options.control.is_none() => {
+                    let another = self.another(&master).await.ok()?;
+                    ask(&another).await.ok()
+                }
+                said => said.ok(),
+            }
         };
-        let said = timeout(ANSWER_LIMIT, asked).await.ok()??;
+        let limit = ANSWER_LIMIT + self.options.connect_timeout;
+        let said = timeout(limit, asked).await.ok()??;
         logout::warning(&self.options, &String::from_utf8_lossy(&said.stdout))
     }
 

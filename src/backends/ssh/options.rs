@@ -15,7 +15,7 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct SshOptions {
     /// The target as the user wrote it, for messages.
     pub target: String,
-    /// What `ssh` takes: a host, an alias, `user@host`, or `ssh://user@host:port`.
+    /// What `ssh` takes: a host, an alias, or `user@host`.
     pub destination: String,
     /// The port.
     pub port: Option<u16>,
