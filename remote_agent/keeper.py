@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 
+#: Seconds that the supervisor gets to end the session, once it has to: changes of files that have begun come to their
+#: end, or are taken back. Less than the ten that engines leave a container.
+_END_LIMIT = processes.GRACE + 1.0
 #: Signals that end the session when the guard is PID 1: what engines send to a container.
 _END = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 
@@ -69,7 +72,7 @@ def _guard(
     guard = os.getpid()
     folder = directory.Directory(made[0])
     folder.lock(directory.GUARD)
-    watch = LeaseWatch(pid, folder, Lease(*terms), made, bases)
+    watch = LeaseWatch(pid, held, folder, Lease(*terms), made, bases)
     watch.relay, watch.stream = relay, stream
     status = watch.run()
     processes.kill_below(guard, spared=[relay])
@@ -111,11 +114,20 @@ class LeaseWatch(Watch):
     """Sees to it that the supervisor goes when nothing is heard of the broker."""
 
     def __init__(
-        self, pid: int, folder: directory.Directory, lease: Lease, made: List[bytes], bases: List[bytes]
+        self,
+        pid: int,
+        held: int,
+        folder: directory.Directory,
+        lease: Lease,
+        made: List[bytes],
+        bases: List[bytes],
     ) -> None:
         super().__init__(pid)
         #: Why it had to go, where it was our doing.
         self.why = b""
+        #: The end of the supervisor's pipe by which it is told, and when it must have gone.
+        self._held = held
+        self._deadline: Optional[float] = None
         self._folder = folder
         self._lease = lease
         self._lease.calm = True  # the supervisor knows when more is needed
@@ -131,13 +143,25 @@ class LeaseWatch(Watch):
     def judge(self) -> Optional[int]:
         """Looks at the lease every few seconds."""
         now = time.monotonic()
-        if self.why:
-            processes.signal_all([self.pid], signal.SIGKILL)
-            self._due = now + 0.05
-        elif now >= self._due:
+        if not self.why and now >= self._due:
             self._look()
             self._due = now + self._lease.interval
+        if self.why:
+            self._end(now)
+            self._due = now + 0.05
         return max(0, int((self._due - now) * 1000) + 1)
+
+    def _end(self, now: float) -> None:
+        """Has the supervisor end the session; one that does not is killed."""
+        if self._deadline is None:
+            self._deadline = now + _END_LIMIT
+            try:
+                os.write(self._held, self.why)
+            except OSError:
+                pass  # it has just gone
+            processes.signal_all([self.pid], signal.SIGCONT)
+        elif now >= self._deadline:
+            processes.signal_all([self.pid], signal.SIGKILL)
 
     def _look(self) -> None:
         self._alarm.put_off(self._lease.interval + STOPPED)
@@ -150,7 +174,6 @@ class LeaseWatch(Watch):
         self._folder.wake_others()
         if self._lease.is_over(self._folder) and seize(self._folder, self._lease):
             self.why = self._lease.why
-            processes.signal_all([self.pid], signal.SIGKILL)
         elif self._bases and self._lease.has_begun:
             import orphans  # the start is not to wait for it
 

@@ -54,7 +54,7 @@ class Supervisor:
     def run(self) -> int:
         """Serves until the broker closes the session or is gone. The exit code of the process."""
         self._conduit.begin(self._loop, self._obey, self._abandon)
-        self._loop.watch(self._life, self._guard_gone)
+        self._loop.watch(self._life, self._guard_speaks)
         self._loop.send(b"H", *self._folders)
         self._wake_on_child()
         processes.become_subreaper()
@@ -112,9 +112,13 @@ class Supervisor:
                 else:
                     clock.expired()
 
-    def _guard_gone(self) -> None:
-        processes.report("the guard of the session was killed; the session ends")
-        self._abandon(b"the process that guards it was killed")
+    def _guard_speaks(self) -> None:
+        """The guard has said why the session is to end; or it has gone without a word."""
+        why = os.read(self._life, 4096)
+        if not why:
+            processes.report("the guard of the session was killed; the session ends")
+            why = b"the process that guards it was killed"
+        self._abandon(why)
 
     def _abandon(self, why: bytes) -> None:
         """Nobody is left to serve: end everything now."""

@@ -8,7 +8,7 @@ use talaria_broker::backends::{Backend, BackendError, Silent, Target, TargetStat
 use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::rig::{Image, LIMIT, Rig, command, docker, docker_succeeds, hold, open, rig};
+use crate::rig::{Image, LIMIT, Rig, command, docker, docker_succeeds, hold, open, rig, talaria};
 
 /// A container of the tests' own that runs until it is dropped.
 struct Foreign {
@@ -266,4 +266,50 @@ async fn an_engine_that_is_gone_is_unreachable() {
         "{error}"
     );
     rig.nothing_is_left(&image).await;
+}
+
+/// A patch of several files waits for one of them when the engine is asked to stop the container.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_container_that_is_stopped_leaves_all_of_a_patch_or_none() {
+    let Some(rig) = rig().await else { return };
+    let image = rig.image("base");
+    let shared = tempfile::tempdir().unwrap();
+    let held = shared.path().join("z");
+    std::fs::write(&held, "old\n").unwrap();
+    let lock = std::fs::File::open(&held).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let code = "from hermes_tools import patch\npatch(mode='patch', patch='*** Begin Patch\\n*** Add File: /data/made/below/new\\n+x\\n\
+                *** Update File: /data/z\\n-old\\n+new\\n*** End Patch')";
+    let on = format!("docker:{}", image.name);
+    let mount = format!("{}:/data", shared.path().display());
+    let run = talaria()
+        .args(["run", "--on", &on, "--mount", &mount, "--json", "-c", code])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let began = Instant::now();
+    while !shared.path().join("made/below").exists() {
+        assert!(began.elapsed() < LIMIT, "the patch does not begin");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let name = rig.one(&image).await;
+    docker(&["stop", &name]);
+    let outcome = run.wait_with_output().unwrap();
+    let outcome: serde_json::Value = serde_json::from_slice(&outcome.stdout).unwrap();
+    rig.nothing_is_left(&image).await;
+    let mut left: Vec<String> = std::fs::read_dir(shared.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    left.sort();
+    let text = std::fs::read_to_string(&held).unwrap();
+    // On a machine that does much else the file may have been waited for long enough before the container was stopped.
+    if text == "new\n" {
+        let new = std::fs::read_to_string(shared.path().join("made/below/new")).unwrap();
+        assert_eq!((left, new.as_str()), (vec!["made".to_owned(), "z".to_owned()], "x\n"));
+    } else {
+        assert_eq!((left, text.as_str()), (vec!["z".to_owned()], "old\n"), "{outcome:#}");
+    }
+    assert_eq!(outcome["status"], "error", "{outcome:#}");
+    assert!(outcome["error"].as_str().unwrap().contains("stop"), "{outcome:#}");
 }

@@ -74,6 +74,8 @@ pub(super) fn create_body(
         open_stdin: Some(true),
         // When the connection ends, its first process learns it: one that waits for the bundle must not wait for ever.
         stdin_once: Some(true),
+        // What the image names its own program may want; ours ends in order at this one.
+        stop_signal: Some("SIGTERM".to_owned()),
         tty: Some(false),
         host_config: Some(host_config(options, users)),
         ..ContainerCreateBody::default()
