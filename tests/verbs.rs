@@ -4,46 +4,19 @@
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use proptest::prelude::*;
-use serde_json::Value;
-use talaria_broker::backends::local::Local;
-use talaria_broker::environment::Environment;
 use talaria_broker::kernel::{Agent, AgentError};
-use talaria_broker::link::{CallHandler, IncomingCall};
-use talaria_broker::socket_rpc::{SocketLink, Start, Transport};
 use talaria_broker::tools::{LocalFiles, Page, ReadRequest, Written};
-use tokio::runtime::Runtime;
+
+#[path = "common/supervisor.rs"]
+mod supervisor;
+use supervisor::runtime;
 
 /// Bounds a hang; says nothing of speed.
 const HANG: Duration = Duration::from_secs(60);
-
-struct NoCalls;
-
-#[async_trait]
-impl CallHandler for NoCalls {
-    async fn handle(&self, _: IncomingCall) -> Value {
-        Value::Null
-    }
-}
-
-fn python() -> PathBuf {
-    let path = std::env::var_os("TALARIA_TEST_PYTHON").unwrap_or_else(|| "python3".into());
-    let output = std::process::Command::new(path)
-        .args(["-I", "-S", "-c", "import sys; print(sys.executable)"])
-        .output()
-        .unwrap();
-    PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())
-}
-
-fn runtime() -> &'static Runtime {
-    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    RUNTIME.get_or_init(|| Runtime::new().unwrap())
-}
 
 /// A session's supervisor with a folder to work in.
 struct Rig {
@@ -56,25 +29,11 @@ struct Rig {
 
 impl Rig {
     async fn new() -> Self {
-        let bases = [std::env::temp_dir()];
-        let start = Start {
-            target: &Local,
-            python: &python(),
-            bases: &bases,
-            cache: None,
-            environment: Environment::of_this_process()
-                .iter()
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .collect(),
-            folder: None,
-            transport: Transport::Unix,
-            handler: Arc::new(NoCalls),
-        };
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("root");
         std::fs::create_dir(&root).unwrap();
         Self {
-            agent: Agent::new(Arc::new(SocketLink::start(start).await.unwrap())),
+            agent: supervisor::start().await,
             root,
             _folder: folder,
             home: tempfile::tempdir().unwrap(),

@@ -7,7 +7,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -108,13 +107,7 @@ impl Backend for CommandBackend {
 #[async_trait]
 impl Target for CommandBackend {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            is_here: false,
-            ends_with_session: false,
-            has_streams: true,
-            window: WINDOW,
-            reaching: Duration::ZERO,
-        }
+        Capabilities::elsewhere(WINDOW)
     }
 
     async fn state(&self) -> TargetState {

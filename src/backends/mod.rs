@@ -138,6 +138,19 @@ pub struct Capabilities {
     pub reaching: Duration,
 }
 
+impl Capabilities {
+    /// Those of a place that is not here and outlives a session, reached without delay.
+    pub(crate) const fn elsewhere(window: u32) -> Self {
+        Self {
+            is_here: false,
+            ends_with_session: false,
+            has_streams: true,
+            window,
+            reaching: Duration::ZERO,
+        }
+    }
+}
+
 /// What became of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetState {

@@ -247,13 +247,7 @@ mod tests {
     #[async_trait]
     impl Target for Says {
         fn capabilities(&self) -> Capabilities {
-            Capabilities {
-                is_here: false,
-                ends_with_session: false,
-                has_streams: true,
-                window: 0,
-                reaching: Duration::ZERO,
-            }
+            Capabilities::elsewhere(0)
         }
 
         async fn spawn(&self, _: Command) -> Result<Process, BackendError> {

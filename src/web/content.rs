@@ -321,25 +321,8 @@ pub(super) fn take_anchors_away(document: &Document) {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 mod tests {
-    use url::Url;
-
-    use super::super::html::{Readable, read};
-
-    fn at(html: &str, url: &str) -> Readable {
-        read(html, &Url::parse(url).unwrap())
-    }
-
-    fn article(body: &str) -> String {
-        let words = "The quick brown fox, as every typist knows, jumps over the lazy dog. ".repeat(8);
-        format!(
-            "<!doctype html><html><head><title>Of foxes</title><script>evil()</script></head><body>\
-             <nav><a href=/home>Home</a> <a href=/login>Log in</a></nav>\
-             <article><h1>Of foxes</h1><p>{words}</p>{body}<p>{words}</p></article>\
-             <footer>Copyright by nobody</footer></body></html>"
-        )
-    }
+    use super::super::html::testing::{article, at};
 
     /// Elements of the content whose classes are also those of what stands around it.
     fn misnamed() -> (String, Vec<String>) {

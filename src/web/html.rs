@@ -262,17 +262,16 @@ fn target(content: &str) -> Option<String> {
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
-mod tests {
-    use proptest::prelude::*;
+pub(super) mod testing {
+    //! Pages to be read.
 
-    use super::super::charset::decode;
     use super::*;
 
-    fn at(html: &str, url: &str) -> Readable {
+    pub(in crate::web) fn at(html: &str, url: &str) -> Readable {
         read(html, &Url::parse(url).unwrap())
     }
 
-    fn article(body: &str) -> String {
+    pub(in crate::web) fn article(body: &str) -> String {
         let words = "The quick brown fox, as every typist knows, jumps over the lazy dog. ".repeat(8);
         format!(
             "<!doctype html><html><head><title>Of foxes</title><script>evil()</script></head><body>\
@@ -281,6 +280,15 @@ mod tests {
              <footer>Copyright by nobody</footer></body></html>"
         )
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::charset::decode;
+    use super::testing::{article, at};
+    use super::*;
 
     #[test]
     fn the_main_content_becomes_markdown() {

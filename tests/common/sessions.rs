@@ -1,6 +1,6 @@
 //! Sessions as tests see them that harm what is below: they drive the library as an agent does, and wait.
 
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -180,6 +180,36 @@ pub(crate) fn noting(options: &mut SessionOptions) -> Arc<Notes> {
     options.host = notes.clone();
     options.limits.max_stdout_bytes = 1 << 20;
     notes
+}
+
+/// A broker of its own: the command line, with a cell that goes on for long.
+pub(crate) struct Process(pub(crate) Child);
+
+impl Process {
+    pub(crate) fn pid(&self) -> i32 {
+        i32::try_from(self.0.id()).unwrap()
+    }
+
+    pub(crate) fn kill(&mut self) {
+        // A stopped process takes this too.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// What such a broker runs: its kernel, and what that starts and detaches, which has a name of its own.
+pub(crate) const LASTING: &str = "import subprocess, time\nsubprocess.Popen(['setsid', 'sleep', '777'])\n\
+    while True: time.sleep(0.1); print('on', flush=True)";
+
+/// Whether that runs among these.
+pub(crate) fn lasts<'a>(commands: impl IntoIterator<Item = &'a String>) -> bool {
+    commands.into_iter().any(|command| command.contains("sleep 777"))
 }
 
 /// Sends a signal to a process.

@@ -6,6 +6,8 @@
 mod cleaning;
 mod confinement;
 mod ends;
+#[path = "../common/engine.rs"]
+mod engine;
 mod finding;
 mod pulling;
 mod rig;

@@ -10,6 +10,8 @@ use talaria_broker::backends::{Backend, BackendError, Command, Process, ProcessE
 use talaria_broker::environment::Environment;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+pub(crate) use crate::engine::{docker, docker_succeeds};
+
 /// Time within which whatever must happen happens, on a machine that does much else.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
@@ -164,23 +166,6 @@ pub(crate) async fn hold(target: &dyn Target) -> Process {
     let mut process = target.spawn(command(&["cat"])).await.unwrap();
     process.end.detach();
     process
-}
-
-/// The docker command, on the same engine.
-pub(crate) fn docker(arguments: &[&str]) -> String {
-    let output = std::process::Command::new("docker").args(arguments).output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-    assert!(
-        output.status.success(),
-        "docker {arguments:?}: {}",
-        text(&output.stderr)
-    );
-    text(&output.stdout)
-}
-
-pub(crate) fn docker_succeeds(arguments: &[&str]) -> bool {
-    let output = std::process::Command::new("docker").args(arguments).output();
-    output.is_ok_and(|output| output.status.success())
 }
 
 /// Where the tested binary is.

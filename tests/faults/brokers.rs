@@ -1,57 +1,32 @@
 //! The broker is killed, is stopped, or is not alone.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::rig::{LIMIT, Rig, docker, nothing_of_ours_in, ours, processes, signal, the_one, wait};
+use crate::sessions::{LASTING, Process, lasts};
 
-/// A broker of its own: the command line, with a cell that goes on for long.
-struct Process(Child);
-
-impl Process {
-    fn start(target: &str, code: &str) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_talaria"));
-        command.args(["run", "--on", target, "--timeout", "10m", "-c", code]);
-        command
-            .env("TALARIA_CODE_EXECUTION_LEASE", "8s")
-            .env("TALARIA_CODE_EXECUTION_RECONNECT_TIMEOUT", "6s")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        Self(command.spawn().unwrap())
-    }
-
-    fn pid(&self) -> i32 {
-        i32::try_from(self.0.id()).unwrap()
-    }
-
-    fn kill(&mut self) {
-        // A stopped process takes this too.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn start(target: &str, code: &str) -> Process {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_talaria"));
+    command.args(["run", "--on", target, "--timeout", "10m", "-c", code]);
+    command
+        .env("TALARIA_CODE_EXECUTION_LEASE", "8s")
+        .env("TALARIA_CODE_EXECUTION_RECONNECT_TIMEOUT", "6s")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    Process(command.spawn().unwrap())
 }
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-/// Its kernel, what that started and detached, all with a name of their own.
-const LASTING: &str = "import subprocess, time\nsubprocess.Popen(['setsid', 'sleep', '777'])\nopen('/tmp/began', 'w').close()\nwhile True: time.sleep(0.1); print('on', flush=True)";
 
 fn has_begun(container: &str) -> bool {
-    processes(container)
-        .iter()
-        .any(|seen| seen.command.contains("sleep 777"))
+    lasts(processes(container).iter().map(|seen| &seen.command))
 }
 
 #[test]
 fn what_a_killed_broker_leaves_ends_by_itself() {
     let Some(rig) = Rig::new() else { return };
     let image = rig.image("base");
-    let mut broker = Process::start(&format!("docker:{image}"), LASTING);
+    let mut broker = start(&format!("docker:{image}"), LASTING);
     wait("the cell", || ours(&image).first().is_some_and(|one| has_begun(one)));
     broker.kill();
     wait("the container to be gone", || ours(&image).is_empty());
@@ -62,7 +37,7 @@ fn what_a_killed_broker_leaves_ends_by_itself() {
 fn what_a_killed_broker_leaves_in_a_container_of_the_users_ends_by_itself() {
     let Some(rig) = Rig::new() else { return };
     let (_, name) = rig.running("base", &[]);
-    let mut broker = Process::start(&format!("container:{name}"), LASTING);
+    let mut broker = start(&format!("container:{name}"), LASTING);
     wait("the cell", || has_begun(&name));
     broker.kill();
     nothing_of_ours_in(&name);
@@ -76,7 +51,7 @@ fn the_users_own_commands_run_while_the_broker_stands_still() {
     let image = rig.image("base");
     let flood =
         "import time\nopen('/tmp/began', 'w').close()\nwhile True: print('x' * 100000, flush=True); time.sleep(0.001)";
-    let mut broker = Process::start(&format!("docker:{image}"), flood);
+    let mut broker = start(&format!("docker:{image}"), flood);
     wait("the cell", || {
         ours(&image).first().is_some_and(|one| {
             let root = crate::rig::first_process(one);
@@ -107,11 +82,11 @@ fn two_brokers_share_an_engine() {
     let neighbour = rig.open(inside);
     session.ok("kept = 'one'");
     neighbour.ok("kept = 'neighbour'");
-    let mut broker = Process::start(&format!("docker:{image}"), LASTING);
+    let mut broker = start(&format!("docker:{image}"), LASTING);
     wait("the other broker's cell", || {
         ours(&image).iter().any(|one| has_begun(one))
     });
-    let mut inner = Process::start(&format!("container:{name}"), LASTING);
+    let mut inner = start(&format!("container:{name}"), LASTING);
     wait("its cell in the same container", || has_begun(&name));
     assert_eq!(session.ok("print(kept)"), "one\n");
     assert_eq!(neighbour.ok("print(kept)"), "neighbour\n");

@@ -9,7 +9,9 @@ use talaria_broker::config::Transport;
 use talaria_broker::outcome::Status;
 use talaria_broker::session::{Cell, SessionOptions};
 
-use crate::rig::{LIMIT, Rig, docker, first_process, folders, relay, signal, succeeded, succeeds, the_one, wait};
+use crate::rig::{
+    LIMIT, Rig, docker, docker_succeeds, first_process, folders, relay, signal, succeeded, the_one, wait,
+};
 use crate::sessions::{BUSY, nothing_was_lost, noting};
 
 /// Runs [`BUSY`] while something is done to its container again and again, and sees that it shows nowhere.
@@ -101,13 +103,13 @@ fn a_container_that_is_paused_goes_on() {
     nothing_shows(&mut options, &rig, None, &image, |container| {
         let is_paused = pause(container);
         std::thread::sleep(Duration::from_millis(700));
-        is_paused && succeeds(&["unpause", container])
+        is_paused && docker_succeeds(&["unpause", container])
     });
 }
 
 /// Pauses a container. Some engines do not always freeze one that is busy, and say so.
 fn pause(container: &str) -> bool {
-    (0..10).any(|_| succeeds(&["pause", container]))
+    (0..10).any(|_| docker_succeeds(&["pause", container]))
 }
 
 /// Longer than the heartbeat allows and than the lease: the time of a pause expires none.

@@ -9,6 +9,8 @@
 mod alone;
 mod brokers;
 mod ends;
+#[path = "../common/engine.rs"]
+mod engine;
 mod forbidden;
 mod limits;
 mod links;

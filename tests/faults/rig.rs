@@ -11,6 +11,7 @@ use talaria_broker::broker::Broker;
 use talaria_broker::environment::Environment;
 use talaria_broker::session::SessionOptions;
 
+pub(crate) use crate::engine::{docker, docker_succeeds};
 pub(crate) use crate::sessions::{LIMIT, Live, Notes, signal, succeeded, wait};
 use crate::sessions::{broker, close, limited};
 
@@ -27,7 +28,7 @@ pub(crate) struct Rig {
 impl Rig {
     /// The rig, or `None` where there is none and nobody requires one.
     pub(crate) fn new() -> Option<Self> {
-        if !succeeds(&["image", "inspect", "talaria-test:base"]) {
+        if !docker_succeeds(&["image", "inspect", "talaria-test:base"]) {
             let missing = "no engine answers, or it has not the images of the tests (tests/rigs/docker up makes them)";
             let required = std::env::var("TALARIA_REQUIRE").unwrap_or_default();
             let is_required = required.split(',').any(|one| one == "docker");
@@ -136,13 +137,13 @@ impl Rig {
 impl Drop for Rig {
     fn drop(&mut self) {
         for name in self.containers.get_mut().unwrap() {
-            succeeds(&["rm", "-f", "-v", name]);
+            docker_succeeds(&["rm", "-f", "-v", name]);
         }
         for image in self.images.get_mut().unwrap() {
             for container in ours(image) {
-                succeeds(&["rm", "-f", "-v", &container]);
+                docker_succeeds(&["rm", "-f", "-v", &container]);
             }
-            succeeds(&["rmi", "--no-prune", image]);
+            docker_succeeds(&["rmi", "--no-prune", image]);
         }
     }
 }
@@ -152,25 +153,6 @@ impl Live<'_> {
     pub(crate) fn reset(&self) {
         self.runtime.block_on(self.session.reset());
     }
-}
-
-/// The docker command, on the same engine.
-pub(crate) fn docker(arguments: &[&str]) -> String {
-    let output = Command::new("docker").args(arguments).output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-    assert!(
-        output.status.success(),
-        "docker {arguments:?}: {}",
-        text(&output.stderr)
-    );
-    text(&output.stdout)
-}
-
-pub(crate) fn succeeds(arguments: &[&str]) -> bool {
-    Command::new("docker")
-        .args(arguments)
-        .output()
-        .is_ok_and(|output| output.status.success())
 }
 
 /// Containers that were made for sessions of this image, by identifier.

@@ -4,4 +4,6 @@
 mod files;
 mod patterns;
 mod rig;
+#[path = "../common/supervisor.rs"]
+mod supervisor;
 mod trees;

@@ -1,46 +1,18 @@
 //! A supervisor whose worker searches, held against the broker's own search and the `rg` command.
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use serde_json::Value;
-use talaria_broker::backends::local::Local;
-use talaria_broker::environment::Environment;
 use talaria_broker::kernel::Agent;
-use talaria_broker::link::{CallHandler, IncomingCall};
-use talaria_broker::socket_rpc::{SocketLink, Start, Transport};
 use talaria_broker::tools::{Found, LocalFiles, Pattern, SearchRequest, Told, Wanted};
-use tokio::runtime::Runtime;
+
+use crate::supervisor;
+pub(crate) use crate::supervisor::runtime;
 
 /// Bounds a hang; says nothing of speed.
 pub(crate) const HANG: Duration = Duration::from_secs(120);
-
-struct NoCalls;
-
-#[async_trait]
-impl CallHandler for NoCalls {
-    async fn handle(&self, _: IncomingCall) -> Value {
-        Value::Null
-    }
-}
-
-fn python() -> PathBuf {
-    let path = std::env::var_os("TALARIA_TEST_PYTHON").unwrap_or_else(|| "python3".into());
-    let output = Command::new(path)
-        .args(["-I", "-S", "-c", "import sys; print(sys.executable)"])
-        .output()
-        .unwrap();
-    PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())
-}
-
-pub(crate) fn runtime() -> &'static Runtime {
-    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    RUNTIME.get_or_init(|| Runtime::new().unwrap())
-}
 
 /// A session's supervisor with a folder to work in.
 pub(crate) struct Rig {
@@ -50,22 +22,8 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) async fn new() -> Self {
-        let bases = [std::env::temp_dir()];
-        let start = Start {
-            target: &Local,
-            python: &python(),
-            bases: &bases,
-            cache: None,
-            environment: Environment::of_this_process()
-                .iter()
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .collect(),
-            folder: None,
-            transport: Transport::Unix,
-            handler: Arc::new(NoCalls),
-        };
         Self {
-            agent: Agent::new(Arc::new(SocketLink::start(start).await.unwrap())),
+            agent: supervisor::start().await,
             folder: tempfile::tempdir().unwrap(),
         }
     }

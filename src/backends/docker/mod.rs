@@ -29,19 +29,12 @@ pub use options::{
 pub use owner::{Fate, Owner};
 pub use running::{DockerContainer, RunningOptions, Which};
 
-use std::time::Duration;
 
 use super::Capabilities;
 
 /// What containers can do. An engine locks the whole container when more than about a megabyte of a command's output
 /// waits unread: hence the window.
-const CAPABILITIES: Capabilities = Capabilities {
-    is_here: false,
-    ends_with_session: false,
-    has_streams: true,
-    window: 512 * 1024,
-    reaching: Duration::ZERO,
-};
+const CAPABILITIES: Capabilities = Capabilities::elsewhere(512 * 1024);
 
 /// A name that nobody guesses: 12 hex digits.
 fn random_name() -> String {

@@ -118,11 +118,8 @@ impl SshTarget {
 impl Target for SshTarget {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            is_here: false,
-            ends_with_session: false,
-            has_streams: true,
-            window: WINDOW,
             reaching: self.options.connect_timeout,
+            ..Capabilities::elsewhere(WINDOW)
         }
     }
 
