@@ -29,7 +29,6 @@ pub use options::{
 pub use owner::{Fate, Owner};
 pub use running::{DockerContainer, RunningOptions, Which};
 
-
 use super::Capabilities;
 
 /// What containers can do. An engine locks the whole container when more than about a megabyte of a command's output
