@@ -1,7 +1,7 @@
 //! The floors of the house: a file uses only its own floor and those below it.
 #![expect(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Module → floor, the ground first. A module that is not here fails the test.
@@ -109,18 +109,38 @@ fn every_file_uses_only_its_floor_and_those_below() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
+/// The files of the target side, by name.
+fn target_side() -> Vec<PathBuf> {
+    std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("remote_agent"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "py"))
+        .collect()
+}
+
+#[test]
+fn the_map_names_every_file_of_the_target_side_and_no_other() {
+    let map = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md")).unwrap();
+    let named: BTreeSet<String> = map
+        .split('`')
+        .filter_map(|word| word.strip_prefix("remote_agent/").or(Some(word)))
+        .filter(|word| word.ends_with(".py"))
+        .map(str::to_owned)
+        .collect();
+    let there: BTreeSet<String> = target_side()
+        .iter()
+        .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+        .collect();
+    assert_eq!(named, there);
+}
+
 #[test]
 fn no_file_is_too_long_to_have_one_reason_to_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
     sources(&root.join("src"), &mut files);
     sources(&root.join("tests"), &mut files);
-    files.extend(
-        std::fs::read_dir(root.join("remote_agent"))
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .filter(|path| path.extension().is_some_and(|extension| extension == "py")),
-    );
+    files.extend(target_side());
     let long: Vec<String> = files
         .iter()
         .map(|path| (path, std::fs::read_to_string(path).unwrap().lines().count()))
