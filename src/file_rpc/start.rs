@@ -121,16 +121,16 @@ pub enum StartError {
 }
 
 fn list(tried: &[(String, String)]) -> String {
-    if let [(_, first), rest @ ..] = tried
-        && !rest.is_empty()
-        && rest.iter().all(|(_, found)| found == first)
-    {
-        let names: Vec<&str> = tried.iter().map(|(python, _)| python.as_str()).collect();
-        return format!("{}: {first}", names.join(", "));
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (python, found) in tried {
+        match groups.iter_mut().find(|(same, _)| same == found) {
+            Some((_, names)) => names.push(python),
+            None => groups.push((found, vec![python])),
+        }
     }
-    let lines: Vec<String> = tried
+    let lines: Vec<String> = groups
         .iter()
-        .map(|(python, found)| format!("{python}: {found}"))
+        .map(|(found, names)| format!("{}: {found}", names.join(", ")))
         .collect();
     lines.join("; ")
 }
@@ -246,6 +246,9 @@ async fn attempt(start: &Start, python: &OsString) -> Result<Attempt, StartError
         Ok(Err(Unfit::TooOld(version))) => return Ok(Attempt::Unfit(format!("is Python {version}"))),
         Ok(Err(Unfit::Ended(last_words))) if last_words.may_pass() => {
             return Ok(Attempt::NotRun(last_words.to_string()));
+        }
+        Ok(Err(Unfit::Ended(last_words))) if last_words.is_not_found(&python.to_string_lossy()) => {
+            return Ok(Attempt::Unfit("is not there".to_owned()));
         }
         Ok(Err(Unfit::Ended(last_words))) if last_words.is_missing() => {
             return Ok(Attempt::Unfit(format!("is not there, {last_words}")));

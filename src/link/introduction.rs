@@ -54,6 +54,12 @@ impl LastWords {
             _ => says_so,
         }
     }
+
+    /// Whether a shell did not find this name, and says no more.
+    pub(crate) fn is_not_found(&self, name: &str) -> bool {
+        let says_so = ["not found", "command not found"].map(|words| format!("{name}: {words}"));
+        self.end == Some(ProcessEnd::Code(127)) && says_so.iter().any(|words| self.line.ends_with(words))
+    }
 }
 
 /// Pauses before a command is tried again that an engine could not start just then.

@@ -96,6 +96,11 @@ fn start(
     folder: Option<&Path>,
     handler: Arc<dyn CallHandler>,
 ) -> Result<Start, SessionError> {
+    // No other place has that.
+    let bases = match target.capabilities().ends_with_session {
+        true => vec![PathBuf::from(OWN_MEMORY)],
+        false => Vec::new(),
+    };
     Ok(Start {
         target,
         name: options.target.clone(),
@@ -103,7 +108,7 @@ fn start(
         cwd: folder.map(Path::to_owned),
         work: options.mode == Mode::Strict,
         interpreters: interpreters(options),
-        bases: vec![PathBuf::from(OWN_MEMORY)],
+        bases,
         lease: options.lease,
         first_lease: FIRST_LEASE.min(options.lease),
         reconnect_timeout: options.reconnect_timeout,

@@ -96,6 +96,33 @@ fn the_connection_is_dead_and_says_nothing() {
     rig.close();
 }
 
+/// Logging in takes longer than all else that a link is made of: it is waited for as long as is set.
+#[test]
+#[ignore = "takes half a minute"]
+fn a_login_that_takes_long_comes_back_too() {
+    let Some(rig) = Rig::new() else { return };
+    let slow = rig.path("slow");
+    let mut ssh = rig.ssh_options();
+    ssh.connect_timeout = Duration::from_secs(60);
+    rig.add_client(
+        &mut ssh,
+        &format!("test ! -e {} || sleep 25\nexec /usr/bin/ssh \"$@\"", slow.display()),
+    );
+    let mut options = rig.options_of(ssh);
+    let notes = noting(&mut options);
+    let session = rig.open(options);
+    session.ok("kept = 'kept'");
+    let running = session.start(Cell::new(BUSY));
+    std::thread::sleep(Duration::from_millis(500));
+    std::fs::write(&slow, "").unwrap();
+    for seen in rig.masters() {
+        assert!(signal(seen.pid, "KILL"));
+    }
+    nothing_was_lost(running.wait(), &notes);
+    assert_eq!(session.ok("print(kept)"), "kept\n");
+    rig.close();
+}
+
 /// The network is silent for less than it takes to notice, and for longer.
 #[test]
 #[ignore = "takes half a minute"]

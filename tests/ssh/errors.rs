@@ -293,6 +293,61 @@ fn python_that_is_missing_too_old_or_broken_is_named() {
     account.nothing_is_left();
 }
 
+/// A host that has but this program in the place of all its interpreters.
+fn with_only(python: &Path) -> Option<Rig> {
+    let hide = format!(
+        "for name in python python3 $(cd /usr/bin && ls -d python3.*[0-9]); do for f in /usr/bin /usr/local/bin; do \
+         if test -e $f/$name; then mount --bind {} $f/$name; fi; done; done",
+        python.display()
+    );
+    let rig = Rig::with_view(hide)?;
+    // Nothing is looked for where the rig has its own.
+    rig.set_path("/usr/bin:/bin");
+    Some(rig)
+}
+
+#[test]
+fn the_only_interpreter_is_named_where_it_is_too_old_and_used_where_it_is_not() {
+    let versions = std::env::var_os("HOME").map(|home| Path::new(&home).join(".pyenv/versions"));
+    let found: Vec<_> = versions
+        .and_then(|folder| std::fs::read_dir(folder).ok())
+        .into_iter()
+        .flatten()
+        .flatten()
+        .collect();
+    let mut seen = 0;
+    for (version, is_fit) in [("3.6.", false), ("3.7.", false), ("3.8.", true)] {
+        let name = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+        let Some(entry) = found.iter().find(|entry| name(entry).starts_with(version)) else {
+            eprintln!("SKIPPED: there is no Python {version}x below ~/.pyenv/versions");
+            continue;
+        };
+        let Some(rig) = with_only(&entry.path().join("bin/python")) else {
+            return;
+        };
+        let outcome = rig
+            .open(rig.options())
+            .cell("import platform; print(platform.python_version())");
+        if is_fit {
+            assert_eq!(outcome.output, format!("{}\n", name(entry)), "{:?}", outcome.error);
+        } else {
+            let error = outcome.error.unwrap();
+            says(
+                &error,
+                &[
+                    &format!("is Python {}", name(entry)),
+                    ": is not there",
+                    "name its path as `python`",
+                ],
+            );
+            assert!(error.len() < 400, "{error}");
+        }
+        rig.close();
+        seen += 1;
+    }
+    assert!(seen > 0 || found.is_empty());
+}
+
 /// An interpreter of that version which any account can run.
 fn real_python(version: &str) -> Option<String> {
     let path = format!("/usr/bin/python{version}");

@@ -6,6 +6,7 @@ use talaria_broker::config::Transport;
 use talaria_broker::outcome::Status;
 use talaria_broker::session::Cell;
 
+use crate::proxy::Proxy;
 use crate::rig::{Rig, TARGET};
 use crate::sessions::{signal, succeeded, wait};
 
@@ -58,7 +59,7 @@ fn a_host_that_does_not_come_back() {
 
 #[test]
 fn a_host_that_is_started_anew() {
-    let Some(rig) = Rig::that_starts() else { return };
+    let Some(rig) = Rig::that_starts("box") else { return };
     let session = rig.open(rig.options());
     session.ok("kept = 1");
     let running = session.start(Cell::new(LASTING));
@@ -87,6 +88,40 @@ fn a_host_that_is_started_anew() {
     assert_eq!(succeeded(outcome), "False\n");
     assert!(notice.contains("it was started anew"), "{notice}");
     rig.close();
+}
+
+/// Two machines behind one address, as a name or a balancer of load may lead to them.
+#[test]
+fn a_name_that_leads_to_another_machine() {
+    let (Some(rig), Some(other)) = (Rig::that_starts("box-a"), Rig::that_starts("box-b")) else {
+        return;
+    };
+    other.stop();
+    for file in ["host", "host.pub", "authorized_keys"] {
+        std::fs::copy(rig.path(file), other.path(file)).unwrap();
+    }
+    assert!(other.start());
+    let proxy = Proxy::to(rig.port);
+    let session = rig.open(rig.options_of(rig.through(&proxy)));
+    session.ok("kept = 1");
+    let running = session.start(Cell::new(LASTING));
+    wait("the cell", || has_begun(&rig));
+    // It is asked beside the cell which machine this is.
+    std::thread::sleep(Duration::from_secs(1));
+    proxy.lead_to(other.port);
+    assert!(proxy.reset());
+    let outcome = running.wait();
+    assert_eq!(outcome.status, Status::Error, "{outcome:#?}");
+    let error = outcome.error.unwrap();
+    assert!(
+        error.contains("another machine answers there now (box-b, and not box-a"),
+        "{error}"
+    );
+    assert_eq!(session.ok("print('kept' in globals())"), "False\n");
+    rig.kill_all_there();
+    rig.clear_memory();
+    rig.close();
+    other.nothing_is_left();
 }
 
 /// A host with a `logind` that is set to end what logins leave, or not: it answers, and the test does what it would do.

@@ -11,11 +11,13 @@ mod accounts;
 mod brokers;
 mod connections;
 mod crowds;
+mod disks;
 mod distance;
 mod errors;
 mod hosts;
 mod logins;
 mod masters;
+mod networks;
 mod proxy;
 mod rig;
 #[path = "../common/sessions.rs"]

@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,8 +19,9 @@ const RESET: u8 = 2;
 pub(crate) struct Proxy {
     pub(crate) port: u16,
     ways: Arc<Mutex<Vec<Arc<AtomicU8>>>>,
-    /// What becomes of new connections.
+    /// What becomes of new connections, and where they lead.
     next: Arc<AtomicU8>,
+    target: Arc<AtomicU16>,
 }
 
 impl Proxy {
@@ -29,14 +30,15 @@ impl Proxy {
         let port = listener.local_addr().unwrap().port();
         let ways: Arc<Mutex<Vec<Arc<AtomicU8>>>> = Arc::default();
         let next = Arc::new(AtomicU8::new(OPEN));
-        let (known, first) = (ways.clone(), next.clone());
+        let target = Arc::new(AtomicU16::new(target));
+        let (known, first, to) = (ways.clone(), next.clone(), target.clone());
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 // Nobody holds it any more.
                 if Arc::strong_count(&first) == 1 {
                     return;
                 }
-                let Ok(server) = TcpStream::connect(("127.0.0.1", target)) else {
+                let Ok(server) = TcpStream::connect(("127.0.0.1", to.load(Ordering::SeqCst))) else {
                     continue;
                 };
                 let way = Arc::new(AtomicU8::new(first.load(Ordering::SeqCst)));
@@ -48,13 +50,23 @@ impl Proxy {
                 }
             }
         });
-        Self { port, ways, next }
+        Self {
+            port,
+            ways,
+            next,
+            target,
+        }
     }
 
     fn all(&self, mode: u8) -> bool {
         let ways = self.ways.lock().unwrap();
         let alive = ways.iter().filter(|way| Arc::strong_count(way) > 1);
         alive.map(|way| way.store(mode, Ordering::SeqCst)).count() > 0
+    }
+
+    /// New connections lead to this port.
+    pub(crate) fn lead_to(&self, port: u16) {
+        self.target.store(port, Ordering::SeqCst);
     }
 
     /// Resets what goes through; whether anything does.

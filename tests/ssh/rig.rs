@@ -34,8 +34,10 @@ pub(crate) struct Rig {
     pub(crate) port: u16,
     folder: TempDir,
     sshd: Mutex<Option<Child>>,
-    /// Whether the host has a number of its own for each of its starts.
-    has_starts: bool,
+    /// What the host sees otherwise than this machine: commands of a shell, with the rig's folder as `$1`.
+    view: Option<String>,
+    /// The `PATH` of its logins.
+    login_path: Mutex<String>,
 }
 
 impl Rig {
@@ -46,19 +48,26 @@ impl Rig {
 
     /// The same with lines of its `sshd`'s configuration, which win over the rig's.
     pub(crate) fn with(lines: &[&str]) -> Option<Self> {
-        Self::make(lines, false)
+        Self::make(lines, None)
     }
 
-    /// A host that can be started anew: its `sshd` sees a boot id of its own. Takes root.
-    pub(crate) fn that_starts() -> Option<Self> {
+    /// A host that can be started anew: its `sshd` sees a boot id and a name of its own. Takes root.
+    pub(crate) fn that_starts(name: &str) -> Option<Self> {
+        const BOOT: &str = "mount --bind \"$1/boot_id\" /proc/sys/kernel/random/boot_id";
+        Self::with_view(format!("{BOOT} && hostname {name}"))
+    }
+
+    /// A host that sees mounts and a name of its own, made by these commands. Nobody else sees them, and they end with the
+    /// last process that does. Takes root.
+    pub(crate) fn with_view(commands: String) -> Option<Self> {
         if is_root() {
-            return Self::make(&[], true);
+            return Self::make(&[], Some(commands));
         }
-        eprintln!("SKIPPED: only root can give a process a view of its own of the boot id");
+        eprintln!("SKIPPED: only root can give a process a view of its own of the machine");
         None
     }
 
-    fn make(lines: &[&str], has_starts: bool) -> Option<Self> {
+    fn make(lines: &[&str], view: Option<String>) -> Option<Self> {
         if !Path::new(SSHD).exists() {
             let missing = "there is no sshd (apt-get install openssh-server)";
             let required = std::env::var("TALARIA_REQUIRE").unwrap_or_default();
@@ -80,8 +89,14 @@ impl Rig {
             port: 0,
             folder,
             sshd: Mutex::new(None),
-            has_starts,
+            view,
+            login_path: Mutex::default(),
         };
+        *rig.login_path.lock().unwrap() = format!(
+            "{}:{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            rig.path("tools").display(),
+            python_folder().display()
+        );
         rig.furnish();
         // A port that is free now may be taken by the time that sshd asks for it.
         for _ in 0..5 {
@@ -140,13 +155,21 @@ impl Rig {
              StrictModes no\nUsePAM no\nPermitRootLogin yes\nPasswordAuthentication no\n\
              KbdInteractiveAuthentication no\nPrintMotd no\nPidFile none\nLogLevel VERBOSE\n\
              SetEnv {set}\nMatch User {}\nSetEnv {set} HOME={folder}/home \
-             PATH={folder}/tools:{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin\n",
+             PATH={}\n",
             self.port,
             account(),
-            python_folder().display(),
+            self.login_path.lock().unwrap(),
         );
         let text: String = lines.iter().map(|line| format!("{line}\n")).chain([rest]).collect();
         std::fs::write(self.path("sshd.conf"), text).unwrap();
+    }
+
+    /// Where logins find programs from now on.
+    pub(crate) fn set_path(&self, path: &str) {
+        path.clone_into(&mut self.login_path.lock().unwrap());
+        self.stop();
+        self.configure(&[]);
+        assert!(self.start());
     }
 
     /// Starts `sshd`; whether it listens.
@@ -156,15 +179,14 @@ impl Rig {
             .append(true)
             .open(self.path("sshd.log"))
             .unwrap();
-        let mut command = if self.has_starts {
-            // Nobody else sees this mount, and it ends with the last process that does.
-            const ALONE: &str = "mount --bind \"$1\" /proc/sys/kernel/random/boot_id && shift && exec \"$@\"";
+        let mut command = if let Some(view) = &self.view {
             let mut random = [0; 16];
             getrandom::fill(&mut random).unwrap();
             std::fs::write(self.path("boot_id"), format!("{:032x}\n", u128::from_ne_bytes(random))).unwrap();
             let mut command = Command::new("unshare");
-            command.args(["--mount", "--propagation", "private", "sh", "-c", ALONE, "sh"]);
-            command.arg(self.path("boot_id")).arg(SSHD);
+            command.args(["--mount", "--uts", "--propagation", "private", "sh", "-c"]);
+            command.arg(format!("{view} && shift && exec \"$@\"")).arg("sh");
+            command.arg(self.path("")).arg(SSHD);
             command
         } else {
             Command::new(SSHD)
@@ -276,6 +298,17 @@ impl Rig {
         options
     }
 
+    /// Has another program be `ssh` for a target: a shell does this.
+    pub(crate) fn add_client(&self, ssh: &mut SshOptions, command: &str) {
+        let folder = self.path("bin");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("ssh"), format!("#!/bin/sh\n{command}\n")).unwrap();
+        std::fs::set_permissions(folder.join("ssh"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let places = std::env::var("PATH").unwrap();
+        let places = format!("{}:{places}", folder.display());
+        ssh.environment.insert("PATH".into(), places.into());
+    }
+
     /// The same by another way.
     pub(crate) fn through(&self, proxy: &Proxy) -> SshOptions {
         let mut options = self.ssh_options();
@@ -376,6 +409,13 @@ impl Rig {
     /// Folders of sessions there.
     pub(crate) fn folders(&self) -> Vec<PathBuf> {
         entries(&self.path("there"))
+    }
+
+    /// How the host sees a path.
+    pub(crate) fn seen_there(&self, path: &str) -> PathBuf {
+        let sshd = self.sshd.lock().unwrap();
+        let pid = sshd.as_ref().map(Child::id).unwrap();
+        PathBuf::from(format!("/proc/{pid}/root{path}"))
     }
 
     /// Waits until nothing of any session is left on either side.

@@ -13,14 +13,7 @@ use crate::sessions::{BUSY, nothing_was_lost, noting, signal, wait};
 fn reads(rig: &Rig, ssh: &mut SshOptions, configuration: &str) {
     let path = rig.path("ssh_config");
     std::fs::write(&path, configuration).unwrap();
-    let folder = rig.path("bin");
-    std::fs::create_dir_all(&folder).unwrap();
-    let program = format!("#!/bin/sh\nexec /usr/bin/ssh -F {} \"$@\"\n", path.display());
-    std::fs::write(folder.join("ssh"), program).unwrap();
-    std::fs::set_permissions(folder.join("ssh"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let places = std::env::var("PATH").unwrap();
-    let places = format!("{}:{places}", folder.display());
-    ssh.environment.insert("PATH".into(), places.into());
+    rig.add_client(ssh, &format!("exec /usr/bin/ssh -F {} \"$@\"", path.display()));
     ssh.extra.clear();
 }
 

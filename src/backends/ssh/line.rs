@@ -60,7 +60,7 @@ pub(super) fn line(command: &Command, r#become: Option<&str>) -> String {
         program.push_str(&word(argument));
     }
     format!(
-        "{} -c 'eval \"$(printf %b \"$0\")\"' '{}'",
+        "{} -c 'eval \"$(printf %b \"$1\")\"' sh '{}'",
         shell(r#become),
         octal(&program)
     )
@@ -337,7 +337,11 @@ mod tests {
         };
         assert_eq!(shown("sh", "/usr").stdout, b"/usr\nit's\n");
         assert_eq!(shown("/bin/sh", "/usr").stdout, b"/usr\nit's\n");
-        assert_eq!(shown("no-such-python", "/usr").status.code(), Some(127));
+        let missing = shown("no-such-python", "/usr");
+        assert_eq!(missing.status.code(), Some(127));
+        let said = String::from_utf8_lossy(&missing.stderr).trim_end().to_owned();
+        assert!(said.ends_with("no-such-python: not found"), "{said}");
+        assert!(!said.contains("\\0"), "{said}");
         assert_eq!(shown("/no/such/python", "/usr").status.code(), Some(127));
         assert_eq!(shown("sh", "/no/such/folder").status.code(), Some(126));
     }
