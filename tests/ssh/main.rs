@@ -9,6 +9,7 @@
 mod account;
 mod accounts;
 mod brokers;
+mod compose;
 mod connections;
 mod crowds;
 mod disks;
