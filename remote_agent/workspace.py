@@ -267,6 +267,15 @@ def reason(error: OSError) -> str:
 
 def _missing(path: bytes) -> WorkspaceError:
     """Says what there is instead of a file that is not there."""
+    try:
+        to = os.readlink(path)
+    except OSError:
+        pass
+    else:
+        return WorkspaceError(
+            "%s is a symlink to %s, which does not exist; make that, or see to the link with terminal()"
+            % (text(path), text(to))
+        )
     above = folder = parent(path)
     while folder is not None and not os.path.isdir(folder):
         folder = parent(folder)

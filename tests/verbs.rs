@@ -229,6 +229,7 @@ fn what_cannot_be_read_says_the_same() {
             std::fs::write(root.join("odd").join(std::ffi::OsStr::from_bytes(name)), "").unwrap();
         }
         symlink("circle", root.join("circle")).unwrap();
+        symlink("no/where", root.join("astray")).unwrap();
         symlink("/proc/self/fd", root.join("descriptors")).unwrap();
         symlink("config.yaml", root.join("link")).unwrap();
         rustix::fs::mknodat(
@@ -259,6 +260,8 @@ fn what_cannot_be_read_says_the_same() {
             "config.yaml/",
             "circle",
             "circle/x",
+            "astray",
+            "astray/x",
             &long,
             &absolute,
             "",

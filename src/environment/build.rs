@@ -10,8 +10,9 @@ use super::names::{
 };
 use super::snapshot::Environment;
 
-/// What every command gets so that none of them pages, asks or draws: there is no one to answer.
-pub(super) const QUIET: [(&str, &str); 12] = [
+/// What every command gets so that none of them pages, asks or draws: there is no one to answer. And so that Python's
+/// programs print as they do on a terminal, in order and at once: what a killed one has not printed yet is lost.
+pub(super) const QUIET: [(&str, &str); 13] = [
     ("PAGER", "cat"),
     ("GIT_PAGER", "cat"),
     ("MANPAGER", "cat"),
@@ -24,6 +25,7 @@ pub(super) const QUIET: [(&str, &str); 12] = [
     ("DEBIAN_FRONTEND", "noninteractive"),
     ("SSH_ASKPASS_REQUIRE", "never"),
     ("TERM", "dumb"),
+    ("PYTHONUNBUFFERED", "1"),
 ];
 
 /// What passes beside the rules' defaults, and what never does.

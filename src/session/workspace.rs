@@ -189,6 +189,7 @@ impl Workspace for SessionWorkspace {
                 Err(_) => shell.take_login(ticket, b""),
             }
         }
+        let is_own = request.workdir.is_none();
         let (plan, ticket) = shell.plan(&request);
         let limit = plan.timeout();
         let folder = plan.folder();
@@ -216,6 +217,12 @@ impl Workspace for SessionWorkspace {
                 )),
             ),
             Ending::Stopped => (130, Some("the command was cancelled".to_owned())),
+            Ending::Failed(reason) if reason.contains(FOLDER_CLOSED) && is_own => {
+                return Err(WorkspaceError(format!(
+                    "the working directory {} of the session is gone or may not be entered, so nothing was run; make it again, or move to another with terminal(\"cd FOLDER\", workdir=\"/\")",
+                    folder.display()
+                )));
+            }
             Ending::Failed(reason) if reason.contains(FOLDER_CLOSED) => {
                 return Err(WorkspaceError(format!(
                     "the working directory {} does not exist, is no folder or may not be entered; give an existing one as workdir, or make it first",

@@ -317,6 +317,12 @@ fn failed(verb: &str, path: &Path, error: &io::Error) -> WorkspaceError {
 /// Says what there is instead of a file that is not there.
 fn missing(path: &Path) -> WorkspaceError {
     let shown = path.display();
+    if let Ok(to) = path.read_link() {
+        return WorkspaceError(format!(
+            "{shown} is a symlink to {}, which does not exist; make that, or see to the link with terminal()",
+            to.display()
+        ));
+    }
     let mut folder = path.parent();
     while let Some(parent) = folder.filter(|parent| !parent.is_dir()) {
         folder = parent.parent();
@@ -427,6 +433,7 @@ mod tests {
         std::fs::write(root.join("config.yaml"), "").unwrap();
         std::fs::create_dir(root.join("sub")).unwrap();
         std::os::unix::fs::symlink("circle", root.join("circle")).unwrap();
+        std::os::unix::fs::symlink("no/where", root.join("astray")).unwrap();
         let files = LocalFiles::new(root, None);
         for (path, words) in [
             ("config.yml", vec!["does not exist", "config.yaml"]),
@@ -436,6 +443,7 @@ mod tests {
             ("sub", vec!["is a folder", "nothing"]),
             ("config.yaml/x", vec!["a part of the path is a file"]),
             ("circle", vec!["circle"]),
+            ("astray", vec!["is a symlink to no/where, which does not exist"]),
             (&"n".repeat(300), vec!["too long"]),
         ] {
             let error = files.read_page(request(path)).await.unwrap_err().to_string();

@@ -203,10 +203,10 @@ fn a_working_directory_that_is_gone(rig: &Rig) {
     shown(&session, "cd gone");
     std::fs::remove_dir(rig.work().join("gone")).unwrap();
     let work = rig.work().display().to_string();
-    let code = "import os\nfrom hermes_tools import *\nos.makedirs('gone')\nterminal('cd gone; rmdir ../gone')\nr = terminal('pwd')\nprint(r['exit_code'], 'gone' in r['error'])\nprint(terminal('cd ..; pwd', workdir='/usr')['output'], terminal('pwd')['output'], end='')";
+    let code = "import os\nfrom hermes_tools import *\nos.makedirs('gone')\nterminal('cd gone; rmdir ../gone')\nr = terminal('pwd')\nprint(r['exit_code'], 'gone' in r['error'], 'cd FOLDER' in r['error'])\nprint(terminal('cd ..; pwd', workdir='/usr')['output'], terminal('pwd')['output'], end='')";
     let outcome = session.cell(code);
     assert!(outcome.notice.as_deref().unwrap_or("").contains("gone"), "{outcome:#?}");
-    assert_eq!(outcome.output, format!("-1 True\n/\n /\n"), "{work} {outcome:#?}");
+    assert_eq!(outcome.output, format!("-1 True True\n/\n /\n"), "{work} {outcome:#?}");
 }
 
 fn the_login_shell_is_asked_first(rig: &Rig) {

@@ -56,7 +56,14 @@ fn call(session: &TestSession, arguments: &Value) -> Value {
 
 fn output_is_in_the_order_it_was_written(rig: &Rig) {
     let command = "echo 1; echo 2 >&2; sh -c 'echo 3; echo 4 >&2'; printf 5";
-    assert_eq!(shown(&rig.session(), command), "1\n2\n3\n4\n5");
+    let session = rig.session();
+    assert_eq!(shown(&session, command), "1\n2\n3\n4\n5");
+    let python = rig.python();
+    let python = format!(
+        "{} -c \"import sys; print(1); print(2, file=sys.stderr); print(3)\"",
+        python.display()
+    );
+    assert_eq!(shown(&session, &python), "1\n2\n3\n");
 }
 
 fn exit_codes_and_signals_are_told(rig: &Rig) {
@@ -170,6 +177,11 @@ fn a_timeout_keeps_the_output(rig: &Rig) {
     );
     assert!(result["error"].as_str().unwrap().contains("500ms"), "{result}");
     assert!(sleeping(rig, "300.25").is_empty());
+    // Also what a program of Python's has printed, which it would else still hold.
+    let python = rig.python().display().to_string();
+    let command = format!("{python} -c \"import os; print('before'); os.kill(os.getpid(), 9)\"");
+    let killed = call(&session, &json!({"command": command}));
+    assert!(killed["output"].as_str().unwrap().starts_with("before\n"), "{killed}");
     for timeout in [json!(0), json!(-1), json!(1e300), json!("5")] {
         let result = call(&session, &json!({"command": "touch ran", "timeout": timeout}));
         assert!(result["error"].as_str().unwrap().contains("timeout"), "{result}");
