@@ -53,7 +53,7 @@ pub(super) async fn begun(
             out = said(&mut process.stdout, ANSWER).await;
             // Only this is the end of a pipe.
             process.stdin = Box::new(tokio::io::sink());
-            if matches!(timeout(AFTERWARDS, begun).await, Ok(Ok(()))) {
+            if matches!(timeout(AFTERWARDS, &mut begun).await, Ok(Ok(()))) {
                 return Err(match silence {
                     Silence::Taken => Instead::Reads.error(attempt),
                     Silence::Unexplained => Instead::Late(limit).error(attempt),
@@ -67,6 +67,9 @@ pub(super) async fn begun(
         said(&mut process.stderr, AFTERWARDS)
     );
     out.extend(rest);
+    if silence.is_some() && begun.try_recv().is_ok() {
+        return Err(Instead::Late(limit).error(attempt));
+    }
     let end = timeout(AFTERWARDS, process.end.wait()).await.ok();
     let words = quoted(&[err, out.clone()]);
     let instead = match (end, r#become) {
