@@ -7,6 +7,7 @@ pub(crate) mod call;
 pub(crate) mod introduction;
 pub mod message;
 mod reply;
+pub(crate) mod wire;
 
 use std::sync::Arc;
 

@@ -15,7 +15,8 @@ use super::command::{Running, Site, status};
 use super::splitter::Piece;
 use crate::limits::MAX_CALL_FRAME;
 use crate::link::call::{append_answer, parse, too_large};
-use crate::link::message::{CellResult, variables};
+use crate::link::message::CellResult;
+use crate::link::wire::variables;
 use crate::link::{CallHandler, CellDone, KernelStart, LinkEvent, RunCell};
 
 /// Time in which an interpreter must have begun with its cell.

@@ -12,7 +12,7 @@ use crate::backends::{BackendError, Command, Process, ProcessEnd, ProcessWait};
 use crate::bundle::{self, AloneStart};
 use crate::file_rpc::{Facts, INTRODUCTION_LIMIT, Start, StartError, random_hex};
 use crate::link::introduction::{Introduction, PAUSES, Unfit, introduction};
-use crate::link::message::pack;
+use crate::link::wire::pack;
 
 /// Time in which a command that is no cell and no job must have ended.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::cell::{AFTER_END, Capped};
 use super::command::{Running, Site, status};
 use super::splitter::Piece;
-use crate::link::message::{unpack, variables};
+use crate::link::wire::{unpack, variables};
 use crate::link::{JobDone, LinkEvent, RunJob, RunVerb, VerbDone};
 
 /// Time in which the streams of a shell must end that was killed, or has ended.
