@@ -30,6 +30,7 @@ WORKER = (
     "whole_file",
     "changes",
     "search",
+    "searchers",
     "search_globs",
     "search_walk",
     "search_lines",

@@ -25,13 +25,20 @@ TAIL = 1 << 16
 _spare: List[Tuple[int, int]] = []
 
 
+def _pipe() -> Tuple[int, int]:
+    read, write = os.pipe()
+    # `Capture.finish` may have taken what a poll had announced.
+    os.set_blocking(read, False)
+    return read, write
+
+
 def prepare(pipes: int) -> None:
-    """Has pipes at hand: made while nobody waits, for the next cell."""
+    """Has pipes at hand: made while nobody waits, for the next cell, which says so where there are no descriptors."""
     while len(_spare) < pipes:
-        read, write = os.pipe()
-        # `Capture.finish` may have taken what a poll had announced.
-        os.set_blocking(read, False)
-        _spare.append((read, write))
+        try:
+            _spare.append(_pipe())
+        except OSError:
+            return
 
 
 class Capture:
@@ -44,8 +51,7 @@ class Capture:
         self._forward = forward
         self._tail = bytearray()
         self._over = False
-        prepare(1)
-        self._read, self.write_end = _spare.pop()
+        self._read, self.write_end = _spare.pop() if _spare else _pipe()
         loop.watch(self._read, self._readable, bulk=True)
 
     def close_write_end(self) -> None:

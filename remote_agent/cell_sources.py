@@ -32,8 +32,11 @@ class Sources:
         try:
             make_folder(self._folder)
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            with open(fd, "wb") as file:
-                file.write(source)
+            try:
+                while source:
+                    source = source[os.write(fd, source) :]
+            finally:
+                os.close(fd)
         except OSError:
             pass  # `linecache` is given the text below
         if sys.modules.get("linecache") is not None:

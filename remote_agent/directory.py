@@ -48,23 +48,26 @@ class Refused(Exception):
     """A file of somebody else's making that is not used; the text says why."""
 
 
-def put(path: bytes, data: bytes) -> None:
-    """Makes a file under its name at once and whole. OSError: it could not be, and nothing is left."""
-    folder, _, name = path.rpartition(b"/")
-    aside = folder + b"/~" + name
+def put(path: bytes, data: bytes, below: Optional[int] = None) -> None:
+    """Makes a file under its name at once and whole, in a folder that is open where one is given.
+
+    OSError: it could not be, and nothing is left.
+    """
+    folder, slash, name = path.rpartition(b"/")
+    aside = folder + slash + b"~" + name
     try:
-        fd = os.open(aside, _NEW, 0o600)
+        fd = os.open(aside, _NEW, 0o600, dir_fd=below)
     except FileExistsError:  # left by a process that was killed
-        os.unlink(aside)
-        fd = os.open(aside, _NEW, 0o600)
+        os.unlink(aside, dir_fd=below)
+        fd = os.open(aside, _NEW, 0o600, dir_fd=below)
     try:
         try:
             write_all(fd, data)
         finally:
             os.close(fd)
-        os.rename(aside, path)
+        os.rename(aside, path, src_dir_fd=below, dst_dir_fd=below)
     except OSError:
-        unlink(aside)
+        unlink(aside, below)
         raise
 
 
@@ -97,11 +100,19 @@ def open_old(path: bytes, limit: int, access: int = os.O_RDONLY) -> Tuple[int, i
 def read(path: bytes, limit: int) -> Optional[bytes]:
     """The content of a regular file of ours; None when it is not there. `Refused`."""
     try:
-        fd, _ = open_old(path, limit)
+        fd, size = open_old(path, limit)
     except FileNotFoundError:
         return None
-    with open(fd, "rb", buffering=0) as file:
-        return file.readall()
+    try:
+        data = os.read(fd, size + 1)
+        while len(data) > size:  # it has grown meanwhile
+            more = os.read(fd, 1 << 20)
+            if not more:
+                break
+            data += more
+        return data
+    finally:
+        os.close(fd)
 
 
 def put_short(path: bytes, data: bytes) -> None:
@@ -136,10 +147,10 @@ def words(path: bytes) -> Optional[bytes]:
     return None if found is None else found.strip()
 
 
-def unlink(path: bytes) -> bool:
-    """Removes a file. Whether it was there."""
+def unlink(path: bytes, below: Optional[int] = None) -> bool:
+    """Removes a file, from a folder that is open where one is given. Whether it was there."""
     try:
-        os.unlink(path)
+        os.unlink(path, dir_fd=below)
         return True
     except OSError:
         return False
@@ -332,7 +343,10 @@ def is_in_use(lock: bytes) -> bool:
 
 def check_ours(folder: bytes) -> None:
     """Raises OSError unless it is a folder of ours, and no link to one."""
-    found = os.lstat(folder)
+    _check_ours(os.lstat(folder), folder)
+
+
+def _check_ours(found: os.stat_result, folder: bytes) -> None:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != _USER:
         raise PermissionError(errno.EPERM, "it is no directory of the user's own", os.fsdecode(folder))
 
@@ -350,40 +364,50 @@ def make(path: bytes, disk: bytes, numbers: Dict[bytes, int]) -> None:
     ``disk`` is the folder for what is large, outside of D; empty: one in D.
     """
     _make_folder(path)
+    # From here on by its descriptor: something else may be put in its place at any time.
+    below = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        _check_ours(os.fstat(below), path)
+        _fill(below, path, disk, numbers)
+    finally:
+        os.close(below)
+
+
+def _fill(below: int, path: bytes, disk: bytes, numbers: Dict[bytes, int]) -> None:
     for name in (b"in", b"out", b"rpc"):
-        _make_folder(path + b"/" + name)
+        _make_folder(name, below)
     if disk:
         _make_folder(disk)
         try:
-            os.symlink(disk, path + b"/disk")
+            os.symlink(disk, b"disk", dir_fd=below)
         except FileExistsError:
             pass
     else:
-        _make_folder(path + b"/disk")
-    _make_file(path + b"/lock", b"")
+        _make_folder(b"disk", below)
+    _make_file(b"lock", b"", below)
     for name in NUMBERS:
-        _make_file(path + b"/" + name, _NUMBER.pack(numbers.get(name, 0)))
-    _make_file(path + b"/reserve", bytes(RESERVE))
+        _make_file(name, _NUMBER.pack(numbers.get(name, 0)), below)
+    _make_file(b"reserve", bytes(RESERVE), below)
     for name in (b"fence", b"~ended"):
-        _make_file(path + b"/" + name, b" " * WORDS)
+        _make_file(name, b" " * WORDS, below)
     for name in (b"bell.s", b"bell.r"):
         try:
-            os.mkfifo(path + b"/" + name, 0o600)
+            os.mkfifo(name, 0o600, dir_fd=below)
         except FileExistsError:
             pass
         except OSError as error:
             raise OSError(error.errno, "it takes no FIFO: %s" % (error.strerror or "?").lower(), path) from None
 
 
-def _make_folder(path: bytes) -> None:
+def _make_folder(path: bytes, below: Optional[int] = None) -> None:
     try:
-        os.mkdir(path, 0o700)
+        os.mkdir(path, 0o700, dir_fd=below)
     except FileExistsError:
-        check_ours(path)
+        _check_ours(os.lstat(path, dir_fd=below), path)
 
 
-def _make_file(path: bytes, data: bytes) -> None:
+def _make_file(name: bytes, data: bytes, below: int) -> None:
     try:
-        os.lstat(path)
+        os.lstat(name, dir_fd=below)
     except FileNotFoundError:
-        put(path, data)
+        put(name, data, below)

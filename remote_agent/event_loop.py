@@ -60,6 +60,7 @@ class Loop:
         self._write: Dict[int, Callable[[], None]] = {}
         self._bulk: Set[int] = set()
         self._held = False
+        self._later: List[Callable[[], None]] = []
 
     def watch(self, fd: int, ready: Callable[[], None], bulk: bool = False) -> None:
         """Calls ``ready`` when fd can be read. Bulk is not read while the broker is behind."""
@@ -92,6 +93,10 @@ class Loop:
         """The same for an event that another one can stand for: False where there is no room for it."""
         return self._conduit.send(wire.pack(kind, *fields), True)
 
+    def later(self, work: Callable[[], None]) -> None:
+        """Does something once, when all that others wait for has been done."""
+        self._later.append(work)
+
     def hold(self, held: bool) -> None:
         """Stops reading output while the broker is behind."""
         if held != self._held:
@@ -101,6 +106,8 @@ class Loop:
 
     def turn(self, timeout: Optional[float]) -> None:
         """Waits for descriptors and serves them."""
+        while self._later:
+            self._later.pop()()
         wait = None if timeout is None else max(0, int(min(timeout, LONGEST_WAIT) * 1000) + 1)
         for fd, events in self._poll.poll(wait):
             if events & select.POLLOUT and fd in self._write:

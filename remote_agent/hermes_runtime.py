@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from hermes_calls import _plain
-    from rpc_socket import _close_all, _needed
+    from rpc_socket import _close_all, _needed, _settle
 
 _TOKEN = ""  # put in when the file is generated
 _LIMIT = 64 * 1024 * 1024  # bytes of UTF-8 text in one argument
@@ -85,6 +85,8 @@ def _enter_cell(number: int) -> None:
     """Called by the kernel in its main thread before each cell, and with 0 after it."""
     _CELL.set(number)
     _STATE.thread.cell = number
+    if not number:
+        _settle()
 
 
 class _Carried:

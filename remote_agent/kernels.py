@@ -103,10 +103,7 @@ class Cell:
             self.err.tail(),
             *result,
         )
-        try:
-            prepare(2)
-        except OSError:
-            pass  # out of descriptors: the next cell says so
+        self._loop.later(lambda: prepare(2))
 
 
 class Kernel:

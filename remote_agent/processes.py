@@ -346,8 +346,8 @@ def spawn(
     return _under_reaper(lambda control: _become(argv, environment, folders, stdio, keep, control), outlived, False)
 
 
-def spawn_own(run: Callable[[int], None], keep: int) -> Tree:
-    """Runs a function of ours, with one descriptor, in a process under a reaper of its own.
+def spawn_own(run: Callable[[], None], *keep: int) -> Tree:
+    """Runs a function of ours, with these descriptors, in a process under a reaper of its own.
 
     It is no work of the script's: it does not count as left of the session, and goes on when it is stopped.
     """
@@ -386,7 +386,7 @@ def _under_reaper(start: Callable[[socket.socket], NoReturn], outlived: bool, ow
         os._exit(0)
 
 
-def _run_alone(run: Callable[[int], None], keep: int) -> NoReturn:
+def _run_alone(run: Callable[[], None], keep: Sequence[int]) -> NoReturn:
     try:
         new_session()
         signal.set_wakeup_fd(-1)
@@ -394,9 +394,9 @@ def _run_alone(run: Callable[[int], None], keep: int) -> NoReturn:
         quiet = null()
         for fd in (0, 1, 2):
             os.dup2(quiet, fd)
-        close_all_but(0, 1, 2, keep)
+        close_all_but(0, 1, 2, *keep)
         os.chdir("/")
-        run(keep)
+        run()
     finally:
         os._exit(0)
 

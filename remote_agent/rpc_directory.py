@@ -22,6 +22,7 @@ _PLACE = _os.environ.get("HERMES_RPC_DIR")
 _INLINE = 256 * 1024  # what is larger lies on the disk, and a mark in its place
 _MARK = b"@"
 _LOOK = 1000  # milliseconds after which a waiting call looks even though nobody rang
+_KEPT = 4 * 1024  # an answer up to this size is removed while the next one is waited for, or when the cell ends
 _LOST = 2  # looks in turn that found neither request nor answer: the request is written again
 _PATIENCE = 15  # looks without the directory after which the session counts as ended
 _IDLE: list[_Slot] = _STATE.idle
@@ -120,7 +121,7 @@ def _above_stdio(fd: int) -> int:
 class _Slot:
     """A client of the broker: it has a bell of its own and one call at a time."""
 
-    __slots__ = ("bell", "call", "client", "large", "needed", "place", "poll", "sequence")
+    __slots__ = ("bell", "call", "client", "large", "needed", "place", "poll", "read_of", "sequence")
 
     def __init__(self, needed: _Needed, place: str) -> None:
         self.needed = needed
@@ -128,6 +129,7 @@ class _Slot:
         self.client = _urandom(8).hex()
         self.sequence = 0
         self.call = ""
+        self.read_of = ""  # the call whose answer was read and is still there
         self.large = False
         self.open_bell()
         _OPEN.add(self)
@@ -149,6 +151,15 @@ class _Slot:
         self.sequence += 1
         self.call = f"{self.client}-{self.sequence}"
         self.ask(body)
+        self.clear()
+
+    def clear(self) -> None:
+        """Removes what is left of the last call."""
+        call, self.read_of = self.read_of, ""
+        if call:
+            # In this order: a request without an answer would be sent again.
+            _remove(f"{self.place}/req_{call}")
+            _remove(f"{self.place}/res_{call}")
 
     def path(self, kind: str, on_disk: bool = False) -> str:
         folder = self.place
@@ -235,13 +246,16 @@ class _Slot:
             answer = self.read(True)
             if answer is None:
                 return None
-        # In this order: a request without an answer would be sent again.
+        self.read_of = self.call
+        if not (on_disk or self.large) and len(answer) <= _KEPT:
+            return answer  # the script is not to wait until that has gone
+        # The request before the answer, as in `clear`.
         _remove(self.path("req_"))
         if self.large:
             _remove(self.path("req_", True))
         if on_disk:
             _remove(self.path("res_", True))
-        _remove(self.path("res_"))
+        self.clear()
         return answer
 
     def read(self, on_disk: bool) -> bytes | None:
@@ -282,6 +296,7 @@ class _Slot:
         """Gives up the call and the client: whoever would answer finds that nobody waits."""
         _OPEN.discard(self)
         self.bell.close()
+        self.clear()
         for on_disk in (False, True):
             for kind in ("req_", "res_"):
                 _remove(self.path(kind, on_disk))
@@ -396,6 +411,13 @@ def _close_all() -> None:
     _IDLE.clear()
 
 
+def _settle() -> None:
+    """Removes what is left of calls that have been answered."""
+    for slot in list(_IDLE):
+        slot.clear()
+
+
 def _unlink_bells() -> None:
+    _settle()
     for slot in list(_OPEN):
         _remove(f"{slot.place}/bell_{slot.client}")

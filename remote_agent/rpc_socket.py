@@ -203,6 +203,10 @@ def _exchange(library: _Library, body: bytes) -> bytes | bytearray:
         return answer
 
 
+def _settle() -> None:
+    """Of calls that have been answered nothing is left here."""
+
+
 def _close_all() -> None:
     for connection in list(_OPEN):
         connection.close()

@@ -1,39 +1,31 @@
-"""Searches of scripts on this target, as `search_files` has them; runs in a process of its own below the worker.
+"""Searches of scripts on this target, as `search_files` has them; each in a process that does nothing else meanwhile.
 
-The twin of ``src/tools/local_files/search.rs``: the same files, lines, order and sentences. Python's expressions can
-take time without end, and hold up every thread of their process: so each search is a fork, which ends when its time
-is up, when nobody waits for it any more, and with the worker.
+The twin of ``src/tools/local_files/search.rs``: the same files, lines, order and sentences.
 """
 
 from __future__ import annotations
 
-import _thread
 import os
-import select
 import stat
 import time
 
-import processes
 import search_globs
 import search_lines
 import search_walk
 import text_file
-import wire
 import workspace
 from workspace import WorkspaceError
 
 TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
     import signal
-    from typing import Any, Dict, List, Tuple
+    from typing import Any, List, Tuple
 else:
     import _signal as signal
 
 #: Seconds that a search may take, and seconds of the processor's for one block of a file.
 LIMIT = 60.0
 BLOCK_LIMIT = 10.0
-#: Seconds more after which it is ended by force.
-LATE = 5.0
 #: Seconds between looks at the time; what is longer was a pause, and is charged as two.
 TICK = 0.25
 
@@ -43,128 +35,13 @@ MOST_WARNINGS = 20
 PAGE_BYTES = 32 << 20
 RESULT_BYTES = 64
 
-_lock = _thread.allocate_lock()
-#: The searches under way: number of the verb → process, 0 before there is one, -1 when it is not wanted any more.
-_running: Dict[bytes, int] = {}
-#: Which thread does which.
-_numbers: Dict[int, bytes] = {}
-
 
 class TimeIsUp(Exception):
     """Raised wherever the search is; what is searched at that moment."""
 
 
-def begin(number: bytes) -> None:
-    """This thread is about to search under a number."""
-    with _lock:
-        _running[number] = 0
-        _numbers[_thread.get_ident()] = number
-
-
-def stop(number: bytes) -> None:
-    """Nobody waits for that search any more."""
-    with _lock:
-        pid = _running.get(number)
-        if pid is not None:
-            _running[number] = -1
-            if pid > 0:
-                os.kill(pid, signal.SIGKILL)
-
-
-def perform(folder: bytes, home: bytes, arguments: List[bytes]) -> List[bytes]:
-    """One search with its arguments as they came; the fields of its result."""
-    with _lock:
-        number = _numbers.pop(_thread.get_ident(), b"")
-    try:
-        fields = _in_a_fork(number, folder, home, arguments)
-    except processes.NoProcess as error:
-        if number:
-            raise WorkspaceError("no process for the search could be started: %s; try it again" % error) from None
-        fields = _alone(folder, home, arguments)
-    finally:
-        with _lock:
-            _running.pop(number, None)
-    if fields[0] != b"ok":
-        raise WorkspaceError(fields[1].decode("utf-8", "replace"))
-    return fields[1:]
-
-
-def _in_a_fork(number: bytes, folder: bytes, home: bytes, arguments: List[bytes]) -> List[bytes]:
-    ours, theirs = os.pipe()
-    try:
-        with _lock:
-            if _running.get(number) == -1:
-                raise WorkspaceError("the search was stopped")
-            pid = processes.fork()
-            if pid and number:
-                _running[number] = pid
-        if pid == 0:
-            _child(theirs, folder, home, arguments)
-        os.close(theirs)
-        theirs = -1
-        try:
-            answer = _receive(ours)
-        finally:
-            with _lock:
-                _running.pop(number, None)
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-    finally:
-        os.close(ours)
-        if theirs >= 0:
-            os.close(theirs)
-    for _, fields in wire.Reader().feed(answer):
-        return fields
-    return [b"error", _ended()]
-
-
-def _ended() -> bytes:
-    return (
-        b"the search did not come to an end on the target: it ran longer than %d s, or its process was killed; "
-        b"narrow it by path or file_glob, or write the pattern more simply" % LIMIT
-    )
-
-
-def _receive(fd: int) -> bytes:
-    """What the process answers; cut short where that takes too long."""
-    parts: List[bytes] = []
-    left = LIMIT + LATE
-    waiting = select.poll()
-    waiting.register(fd, select.POLLIN)
-    while True:
-        while not waiting.poll(TICK * 1000):
-            # Counted, not measured: what is paused does not grow old.
-            left -= TICK
-            if left <= 0:
-                return b""
-        data = os.read(fd, 1 << 18)
-        if not data:
-            return b"".join(parts)
-        parts.append(data)
-
-
-def _child(fd: int, folder: bytes, home: bytes, arguments: List[bytes]) -> None:
-    """Searches and answers, in a process that is for nothing else."""
-    try:
-        processes.close_all_but(0, 1, 2, fd)
-        view = memoryview(wire.pack(b"v", *_answer(folder, home, arguments)))
-        while view:
-            view = view[os.write(fd, view) :]
-    finally:
-        os._exit(0)
-
-
-def _alone(folder: bytes, home: bytes, arguments: List[bytes]) -> List[bytes]:
-    """The same where no process can be started and this one does nothing else."""
-    before = signal.getsignal(signal.SIGALRM)
-    try:
-        return _answer(folder, home, arguments)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def _answer(folder: bytes, home: bytes, arguments: List[bytes]) -> List[bytes]:
+def answer(folder: bytes, home: bytes, arguments: List[bytes]) -> List[bytes]:
+    """One search with its arguments as they came: `ok` and the fields of its result, or `error` and a sentence."""
     clock = _Clock()
     try:
         clock.start()
@@ -177,6 +54,8 @@ def _answer(folder: bytes, home: bytes, arguments: List[bytes]) -> List[bytes]:
         sentence = "there is not enough memory for this search on the target; narrow it by path or file_glob"
     except Exception as error:
         sentence = "the search failed (%s: %s); search in Python instead" % (type(error).__name__, error)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
     return [b"error", sentence.encode("utf-8", "backslashreplace")]
 
 

@@ -39,6 +39,7 @@ class Spool:
         self._lease = term
         self._code: Optional[bytes] = None
         self._said = False
+        self._rang = False
         self._acked = 0
         self._moved = 0.0
         self._over = False
@@ -63,6 +64,10 @@ class Spool:
         """Appends an event to the log."""
         taken = self._log.append(message, droppable)
         self._said = self._said or taken
+        if not droppable:
+            # What was waited for is told of at once. Output is not: more of it may follow.
+            self._rang = True
+            self._folder.ring(b"bell.r", b"o\n")
         return taken
 
     def settle(self, is_busy: bool) -> None:
@@ -73,9 +78,13 @@ class Spool:
                 self._plan()
         if self._said:
             self._said = False
-            if self._folder.is_gone() and not self._make_again():
-                self.deadline = min(self.deadline or 0.0, time.monotonic() + RETRY)
-            self._folder.ring(b"bell.r", b"o\n")
+            if self._folder.is_gone():
+                self._rang = False
+                if not self._make_again():
+                    self.deadline = min(self.deadline or 0.0, time.monotonic() + RETRY)
+            if not self._rang:
+                self._folder.ring(b"bell.r", b"o\n")
+            self._rang = False
         self._loop.hold(self._is_behind())
 
     def _is_behind(self) -> bool:

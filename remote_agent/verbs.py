@@ -7,6 +7,7 @@ Where a call is named, whose answer the result is, it is answered here, and `!` 
 
 from __future__ import annotations
 
+import os
 import select
 import time
 
@@ -126,25 +127,33 @@ class _Worker:
         self._main = 0
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self.tree = processes.spawn_own(lambda channel: _work(channel, session), theirs.fileno())
+            waiting, self._bell = os.pipe()
+            try:
+                self.tree = processes.spawn_own(
+                    lambda: _work(theirs.fileno(), waiting, session), theirs.fileno(), waiting
+                )
+            except OSError:
+                os.close(self._bell)
+                raise
+            finally:
+                os.close(waiting)
         except OSError:
             self._channel.close()
             raise
         finally:
             theirs.close()
         self._channel.setblocking(False)
+        os.set_blocking(self._bell, False)
         loop.watch(self.tree.control.fileno(), self._event)
         loop.watch(self._channel.fileno(), self._readable, bulk=True)
 
     def send(self, fields: List[bytes]) -> None:
         """Hands a verb over."""
-        self._outbox += wire.pack(b"V", *fields)
-        self._flush()
+        self._hand_over(wire.pack(b"V", *fields))
 
     def stop(self, number: bytes) -> None:
         """A verb's answer is not wanted any more."""
-        self._outbox += wire.pack(b"S", number)
-        self._flush()
+        self._hand_over(wire.pack(b"S", number))
 
     def close(self) -> int:
         """Tells it that the session ends. The process above it."""
@@ -152,6 +161,7 @@ class _Worker:
             self._channel.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # it has ended
+        self._forget_bell()
         return self.tree.pid
 
     def settle(self) -> None:
@@ -163,6 +173,20 @@ class _Worker:
         end = time.monotonic() + processes.GRACE
         while self.tree.receive()[0] in ("main", "none") and time.monotonic() < end:
             poll.poll(max(0, int((end - time.monotonic()) * 1000)) + 1)
+
+    def _hand_over(self, message: bytes) -> None:
+        self._outbox += message
+        self._flush()
+        # One thread is woken for each message, and none but that one.
+        try:
+            os.write(self._bell, b"!")
+        except OSError:
+            pass  # it has ended, or so much waits that all of them are awake
+
+    def _forget_bell(self) -> None:
+        if self._bell >= 0:
+            os.close(self._bell)
+            self._bell = -1
 
     def _flush(self) -> None:
         try:
@@ -191,6 +215,7 @@ class _Worker:
             self._loop.watch_writable(self._channel.fileno(), False, self._flush)
             self._loop.unwatch(self._channel.fileno())
             self._channel.close()
+            self._forget_bell()
             self._when_lost(self)
             self.tree.kill()
 
@@ -216,8 +241,8 @@ def _text(error: OSError) -> bytes:
     return str(error).encode("utf-8", "backslashreplace")
 
 
-def _work(channel: int, session: bytes) -> None:
+def _work(channel: int, bell: int, session: bytes) -> None:
     """What the worker process runs."""
     import worker  # compiled here, and only now
 
-    worker.serve(channel, session)
+    worker.serve(channel, bell, session)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import os
 import sys
 import time
 
@@ -22,11 +23,13 @@ CHANGES = (b"write", b"change")
 
 
 class Server:
-    """Threads that take turns: one waits for the next verb, the others do theirs."""
+    """Threads that wait for verbs. The bell is rung once for each message, and wakes one of them: none has to hand
+    its turn over to another one, which would hold it up."""
 
-    def __init__(self, channel: socket.socket) -> None:
+    def __init__(self, channel: socket.socket, bell: int) -> None:
         self._channel = channel
-        self._turn = _thread.allocate_lock()
+        self._bell = bell
+        self._reading = _thread.allocate_lock()
         self._sending = _thread.allocate_lock()
         self._counting = _thread.allocate_lock()
         self._idle = 0
@@ -39,25 +42,26 @@ class Server:
         while True:
             if not self._count(1, stays):
                 return
-            with self._turn:
+            os.read(self._bell, 1)  # nothing, once the session has ended: what was sent before is there to be read
+            with self._reading:
                 message = self._receive()
-                self._count(-1, True)
-                if message is not None and self._idle == 0:
-                    try:
-                        _thread.start_new_thread(self.serve, (False,))
-                    except RuntimeError:
-                        pass  # out of threads: verbs wait until this one is done
                 # Before any other thread can hear that it is to be stopped, or that the channel has ended.
                 if message is not None and message[0] == b"V":
                     if message[1][1] == b"search":
-                        __import__("search").begin(message[1][0])
+                        __import__("searchers").begin(message[1][0])
                     elif message[1][1] in CHANGES:
                         self._count_changing(1)
+            self._count(-1, True)
             if message is None:
                 return
+            if self._idle == 0:
+                try:
+                    _thread.start_new_thread(self.serve, (False,))
+                except RuntimeError:
+                    pass  # out of threads: verbs wait until this one is done
             if message[0] == b"S":
-                if "search" in sys.modules:
-                    sys.modules["search"].stop(message[1][0])
+                if "searchers" in sys.modules:
+                    sys.modules["searchers"].stop(message[1][0])
                 continue
             number, verb, folder, home, call, *arguments = message[1]
             result = self._perform(verb, folder, home, arguments)
@@ -116,11 +120,11 @@ class Server:
         return [b"error", sentence.encode("utf-8", "backslashreplace")]
 
 
-def serve(fd: int, session: bytes) -> None:
-    """Runs the worker on its channel until that ends."""
+def serve(fd: int, bell: int, session: bytes) -> None:
+    """Runs the worker on its channel, and the bell of that, until they end."""
     import aside
 
     aside.note_in(session)
-    server = Server(socket.socket(fileno=fd))
+    server = Server(socket.socket(fileno=fd), bell)
     server.serve(True)
     server.settle()

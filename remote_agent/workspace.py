@@ -74,9 +74,9 @@ def perform(verb: bytes, folder: bytes, home: bytes, arguments: List[bytes]) -> 
 
         return changes.change(arguments[1:])  # the first is for `answers`
     if verb == b"search":
-        import search
+        import searchers
 
-        return search.perform(folder, home, arguments)
+        return searchers.perform(folder, home, arguments)
     raise WorkspaceError("the target side of this session knows no file operation %s" % quoted(text(verb)))
 
 

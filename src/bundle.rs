@@ -75,6 +75,7 @@ const MODULES: &[Module] = modules![
     "search_walk",
     "search_lines",
     "search",
+    "searchers",
 ];
 
 /// What a session needs beside them when its messages travel through a directory.

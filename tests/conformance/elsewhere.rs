@@ -20,6 +20,7 @@ pub(crate) const CASES: &[Case] = cases![
     what_the_target_answers_is_what_the_broker_would,
     a_host_that_alters_answers_is_not_passed_over,
     files_that_a_script_may_not_write_are_an_error,
+    nothing_is_left_of_calls_when_their_cell_has_ended,
     nothing_is_left_once_a_session_is_closed,
     a_relay_that_is_killed_is_another_ones_turn,
 ];
@@ -212,6 +213,19 @@ fn files_that_a_script_may_not_write_are_an_error(rig: &Rig) {
 }
 
 /// Closing waits for guard and supervisor.
+fn nothing_is_left_of_calls_when_their_cell_has_ended(rig: &Rig) {
+    let session = rig.session();
+    session.ok("
+from concurrent.futures import ThreadPoolExecutor
+from hermes_tools import read_file, terminal
+open('f', 'w').write('x' * 100_000)
+with ThreadPoolExecutor(8) as pool:
+    list(pool.map(lambda _: read_file('f'), range(16)))
+terminal('true')");
+    let left = "import os\nprint(*[name for name in os.listdir(os.environ['HERMES_RPC_DIR']) if not name.startswith('bell_')])";
+    assert_eq!(session.ok(left), "\n");
+}
+
 fn nothing_is_left_once_a_session_is_closed(rig: &Rig) {
     for transport in [Transport::Stream, Transport::Polled] {
         let session = rig.session_with(|options| options.transport = transport);

@@ -9,6 +9,7 @@ import pytest
 from target_side import load
 
 search = load("search")
+searchers = load("searchers")
 processes = load("processes")
 workspace = load("workspace")
 
@@ -32,11 +33,40 @@ def children():
 
 
 def test_a_search_leaves_no_process(folder):
-    fields = search.perform(folder, b"", lines(b"c$"))
+    fields = searchers.perform(folder, b"", lines(b"c$"))
     assert fields[3:] == [b"f", b"1 0 0", b"a" * 60 + b"c"]
     with pytest.raises(workspace.WorkspaceError, match="more simply"):
-        search.perform(folder, b"", lines(ENDLESS))
-    assert not children() and not search._running and not search._numbers
+        searchers.perform(folder, b"", lines(ENDLESS))
+    assert not children() and not searchers._running and not searchers._numbers
+
+
+def test_a_process_that_searched_is_kept_for_the_next_search_of_a_worker(folder):
+    def search_as(number, pattern=b"c$"):
+        searchers.begin(number)
+        return searchers.perform(folder, b"", lines(pattern))
+
+    try:
+        assert search_as(b"1")[3] == b"f"
+        (kept,) = children()
+        assert search_as(b"2")[3] == b"f"
+        assert children() == [kept]
+        # One that fails is kept too, and its clock is put back.
+        with pytest.raises(workspace.WorkspaceError, match="more simply"):
+            search_as(b"3", ENDLESS)
+        assert search_as(b"4")[3] == b"f"
+        assert children() == [kept]
+        # One that was killed meanwhile is not asked again.
+        os.kill(kept, signal.SIGKILL)
+        while os.path.exists("/proc/%d/fd/1" % kept):
+            time.sleep(0.01)
+        assert search_as(b"5")[3] == b"f"
+        (other,) = children()
+        assert other != kept
+    finally:
+        for one in searchers._idle:
+            one.end()
+        searchers._idle.clear()
+    assert not children() and not searchers._running and not searchers._numbers
 
 
 def test_one_that_is_stopped_ends_at_once(folder, monkeypatch):
@@ -44,34 +74,34 @@ def test_one_that_is_stopped_ends_at_once(folder, monkeypatch):
     said = []
 
     def work(number):
-        search.begin(number)
+        searchers.begin(number)
         with pytest.raises(workspace.WorkspaceError) as error:
-            search.perform(folder, b"", lines(ENDLESS))
+            searchers.perform(folder, b"", lines(ENDLESS))
         said.append(str(error.value))
 
     thread = threading.Thread(target=work, args=(b"7",))
     thread.start()
     end = time.monotonic() + 30
-    while search._running.get(b"7", 0) <= 0:
+    while not searchers._running.get(b"7"):
         assert time.monotonic() < end
         time.sleep(0.01)
-    search.stop(b"8")
-    search.stop(b"7")
+    searchers.stop(b"8")
+    searchers.stop(b"7")
     thread.join(30)
-    assert said and not children() and not search._running
+    assert said and not children() and not searchers._running
 
     # Before it has a process of its own.
-    search.begin(b"9")
-    search.stop(b"9")
+    searchers.begin(b"9")
+    searchers.stop(b"9")
     with pytest.raises(workspace.WorkspaceError, match="stopped"):
-        search.perform(folder, b"", lines(b"c$"))
-    assert not search._running
+        searchers.perform(folder, b"", lines(b"c$"))
+    assert not searchers._running
 
 
 def test_one_whose_process_is_killed_says_so(folder, monkeypatch):
-    monkeypatch.setattr(search, "_answer", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    monkeypatch.setattr(search, "answer", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(workspace.WorkspaceError, match="did not come to an end"):
-        search.perform(folder, b"", lines(b"c$"))
+        searchers.perform(folder, b"", lines(b"c$"))
     assert not children()
 
 
@@ -81,15 +111,15 @@ def test_where_no_process_can_be_started(folder, monkeypatch):
 
     monkeypatch.setattr(processes, "fork", fork)
     # This one does nothing else: it searches itself.
-    assert search.perform(folder, b"", lines(b"c$"))[3] == b"f"
+    assert searchers.perform(folder, b"", lines(b"c$"))[3] == b"f"
     with pytest.raises(workspace.WorkspaceError, match="more simply"):
-        search.perform(folder, b"", lines(ENDLESS))
+        searchers.perform(folder, b"", lines(ENDLESS))
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
     # A worker does more, and would be held up.
-    search.begin(b"1")
+    searchers.begin(b"1")
     with pytest.raises(workspace.WorkspaceError, match="could be started"):
-        search.perform(folder, b"", lines(b"c$"))
-    assert not search._running
+        searchers.perform(folder, b"", lines(b"c$"))
+    assert not searchers._running
 
 
 def test_time_in_which_it_stood_still_is_not_charged(monkeypatch):
