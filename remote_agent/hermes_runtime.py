@@ -351,7 +351,8 @@ class _Library:
             import json
 
             self.needed = _needed()
-        self.json_decoder = json.decoder
+        # Not by its name in `json`: where the first import of that was broken off, the second one leaves it out.
+        self.json_decoder = _sys.modules["json.decoder"]
         encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
         self.encode = encoder.encode
         self.decode = json.JSONDecoder().decode

@@ -83,6 +83,12 @@ def test_works_after_modules_and_environment_are_cleared(rig: Rig) -> None:
     assert out == "1"
 
 
+def test_works_after_an_import_that_was_broken_off(rig: Rig) -> None:
+    # As a signal's handler leaves it that raises in the midst of the first call.
+    out = rig.run("import sys, json\ndel sys.modules['json'], json.decoder, json\nprint(echo(3))")
+    assert "'value': 3" in out
+
+
 def test_threads_call_side_by_side_and_keep_results_apart(rig: Rig) -> None:
     out = rig.run(
         """
