@@ -132,11 +132,28 @@ def _found(arguments: List[bytes], fields: List[bytes]) -> Dict[str, Any]:
         hints.append("There is no file below %s." % place)
     elif not total and binary:
         hints.append("Left out as no text: %d of the files; search them in Python." % binary)
+    if not total and searched:
+        hints += _unlike(told, arguments[2])
     if hints:
         value["hint"] = " ".join(hints)
     if warnings:
         value["warnings"] = warnings + (["%d more could not be searched" % unsaid] if unsaid else [])
     return value
+
+
+def _unlike(told: bytes, pattern: bytes) -> List[str]:
+    """What a pattern that fits nothing may have been meant for."""
+    if told == b"names":
+        glob = _text(pattern)
+        if any(letter in glob for letter in "*?[{!/"):
+            return []
+        return [
+            "No file has exactly this name: *%s* fits those that hold it, **/%s/** those below a folder of the name."
+            % (glob, glob)
+        ]
+    if pattern.endswith(b"$") and not pattern.endswith(b"\\$"):
+        return ["Where lines end as on Windows, $ stands behind a carriage return: \\r?$ fits both ends."]
+    return []
 
 
 def _numbers(fields: Iterator[bytes]) -> List[int]:

@@ -108,6 +108,25 @@ fn what_is_left_out_and_what_a_path_brings_back(rig: &Rig) {
     assert!(hinted["hint"].as_str().unwrap().contains("vendor/v.txt"), "{hinted}");
     let hinted = search(&session, &json!({"pattern": "word", "file_glob": ["*.rs", "*.go"]}));
     assert!(hinted["hint"].as_str().unwrap().contains("file_glob"), "{hinted}");
+    rig.file("windows.txt", "one\r\ntwo\r\n");
+    for (arguments, hint) in [
+        (json!({"pattern": "windows", "target": "files"}), Some("*windows* fits")),
+        (json!({"pattern": "windows*.md", "target": "files"}), None),
+        (
+            json!({"pattern": "one$", "path": "windows.txt"}),
+            Some(r"\r?$ fits both"),
+        ),
+        (json!({"pattern": r"one\$", "path": "windows.txt"}), None),
+        (json!({"pattern": r"one\r?$", "path": "windows.txt"}), None),
+    ] {
+        let found = search(&session, &arguments);
+        let told = found["hint"].as_str();
+        assert_eq!(told.is_some(), hint.is_some(), "{arguments}: {found}");
+        assert!(
+            told.unwrap_or_default().contains(hint.unwrap_or_default()),
+            "{arguments}: {found}"
+        );
+    }
     assert_eq!(
         files(json!({"pattern": "word", "output_mode": "files_only", "file_glob": "!*.txt"})),
         json!([])

@@ -252,7 +252,26 @@ fn hint(asked: &SearchRequest, found: &Found) -> Vec<String> {
             found.binary
         ));
     }
+    if found.total == 0 && found.searched > 0 {
+        hints.extend(unlike(asked));
+    }
     hints
+}
+
+/// What a pattern that fits nothing may have been meant for.
+fn unlike(asked: &SearchRequest) -> Option<String> {
+    match &asked.wanted {
+        Wanted::Names(glob) if !glob.contains(['*', '?', '[', '{', '!', '/']) => Some(format!(
+            "No file has exactly this name: *{glob}* fits those that hold it, **/{glob}/** those below a folder of the name."
+        )),
+        Wanted::Lines { pattern, .. } => {
+            let pattern = pattern.for_python().ascii;
+            (pattern.ends_with('$') && !pattern.ends_with("\\$")).then(|| {
+                "Where lines end as on Windows, $ stands behind a carriage return: \\r?$ fits both ends.".to_owned()
+            })
+        }
+        Wanted::Names(_) => None,
+    }
 }
 
 #[cfg(test)]
@@ -361,6 +380,7 @@ mod tests {
         std::fs::write(root.join("ignored/a.log"), "x").unwrap();
         std::fs::create_dir_all(root.join("odd")).unwrap();
         std::fs::write(root.join("odd/data"), "\0").unwrap();
+        std::fs::write(root.join("windows"), "two\r\n").unwrap();
         let host = BuiltinTools::new(None);
         for (arguments, word) in [
             (json!({"pattern": "x", "path": "empty"}), "no file below empty"),
@@ -378,6 +398,8 @@ mod tests {
                 json!({"pattern": "x", "offset": 9, "path": "ignored/a.log"}),
                 "past the last",
             ),
+            (json!({"pattern": "wind", "target": "files"}), "*wind* fits"),
+            (json!({"pattern": "two$", "path": "windows"}), r"\r?$ fits both"),
         ] {
             let files = workspace(root, silent());
             let result = call(&host, files, "search_files", arguments.clone()).await;
