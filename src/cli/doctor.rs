@@ -8,7 +8,7 @@ use talaria_broker::broker::Broker;
 use talaria_broker::config::Flags;
 use talaria_broker::environment::Environment;
 use talaria_broker::outcome::{Outcome, Status};
-use talaria_broker::session::{Cell, SessionOptions, web_options};
+use talaria_broker::session::{Cell, SessionOptions, explain_proxies, web_options};
 use talaria_broker::target::TargetKind;
 use talaria_broker::web::{Endpoint, NO_PROVIDER, Reader, WebOptions};
 
@@ -73,6 +73,10 @@ pub(super) fn run(verb: &Doctor, global: &Global, environment: &Environment) -> 
         &web_options(&config.web, environment),
         &options.disabled_tools,
     );
+    for row in explain_proxies(environment) {
+        let value = row.value.unwrap_or_default();
+        report.line("web tools", &format!("{} is {value} ({})", row.key, row.origin));
+    }
     withheld(&mut report, &options, *resolved.spec.kind() == TargetKind::Local);
     super::block_on(async {
         let is_container = matches!(

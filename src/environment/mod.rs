@@ -15,5 +15,6 @@ mod names;
 mod snapshot;
 
 pub use build::{Built, PassRules, Withheld, WithheldReason};
+pub(crate) use names::without_login;
 pub use names::{BROKER_CREDENTIALS, HERMES_PASSED, SECRET_WORDS, is_broker_credential, is_secret_name};
 pub use snapshot::Environment;

@@ -110,7 +110,7 @@ pub(super) fn is_proxy(name: &str) -> bool {
 }
 
 /// A proxy's address without user and password. A list of hosts (`no_proxy`) holds no `@` and stays as it is.
-pub(super) fn without_login(value: &str) -> String {
+pub(crate) fn without_login(value: &str) -> String {
     let (scheme, rest) = match value.find("://") {
         Some(at) => value.split_at(at + 3),
         None => ("", value),

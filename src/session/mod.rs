@@ -25,6 +25,7 @@ mod slots;
 mod standalone;
 mod terminal_output;
 mod web;
+mod web_told;
 mod workspace;
 
 pub use cancel::Cancel;
@@ -33,6 +34,7 @@ pub use error::SessionError;
 pub use handle::Session;
 pub use options::SessionOptions;
 pub(crate) use options::spill_folder;
-pub use web::{explain_with_web, web_credentials, web_options};
+pub use web::{web_credentials, web_options};
+pub use web_told::{explain_proxies, explain_with_web};
 
 pub(crate) use slots::Slots;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::config::{Config, Explained, ExtractProvider, Origin, SearchProvider, Web, web_address};
+use crate::config::{ExtractProvider, SearchProvider, Web, web_address};
 use crate::environment::Environment;
 use crate::web::{
     Endpoint, ExtractOptions, Key, NO_PROVIDER, Proxies, Reader, SearchOptions, Secret, Unusable, WebOptions,
@@ -80,52 +80,6 @@ pub fn web_credentials(config: &Web) -> Vec<String> {
     named.into_iter().flatten().cloned().collect()
 }
 
-/// [`Config::explain`], with what the web tools take from the broker's own variables where nobody set it, and whether
-/// there is a key. Keys are not shown.
-#[must_use]
-pub fn explain_with_web(config: &Config, environment: &Environment) -> Vec<Explained> {
-    let mut rows = config.explain();
-    let options = web_options(&config.web, environment);
-    if let Ok(search) = &options.search {
-        // The provider follows from the variable of the key or the address, where one is set.
-        let chosen_by = ["web.search.api_key_env", "web.search.url"]
-            .into_iter()
-            .find_map(|key| rows.iter().find(|row| row.key == key && row.value.is_some()))
-            .map_or_else(
-                || Origin::Variable(usual_variable(search.provider).to_owned()),
-                |row| row.origin.clone(),
-            );
-        fill(&mut rows, "web.search.provider", search.provider.as_str(), chosen_by);
-        fill_endpoint(&mut rows, "web.search", &search.endpoint);
-    }
-    if let Ok(Reader::Provider(_, endpoint)) = &options.extract.reader {
-        fill_endpoint(&mut rows, "web.extract", endpoint);
-    }
-    rows
-}
-
-fn fill(rows: &mut [Explained], key: &str, value: &str, origin: Origin) {
-    if let Some(row) = rows.iter_mut().find(|row| row.key == key && row.value.is_none()) {
-        row.value = Some(value.to_owned());
-        row.origin = origin;
-    }
-}
-
-fn fill_endpoint(rows: &mut [Explained], section: &str, endpoint: &Endpoint) {
-    let origin = endpoint.url_variable.clone().map_or(Origin::Default, Origin::Variable);
-    fill(rows, &format!("{section}.url"), &endpoint.url, origin);
-    let key = format!("{section}.api_key_env");
-    fill(rows, &key, &endpoint.key_variable, Origin::Default);
-    if let Some(row) = rows.iter_mut().find(|row| row.key == key) {
-        let state = if endpoint.key.is_some() {
-            "=***"
-        } else {
-            " (holds nothing)"
-        };
-        row.value = Some(format!("{}{state}", endpoint.key_variable));
-    }
-}
-
 fn search(config: &Web, environment: &Environment) -> Result<SearchOptions, Unusable> {
     let config = &config.search;
     let owner = config.api_key_env.as_deref().and_then(owner);
@@ -167,7 +121,7 @@ fn owner(variable: &str) -> Option<SearchProvider> {
 }
 
 /// The variable that chooses a provider where it is set and nothing else does.
-fn usual_variable(provider: SearchProvider) -> &'static str {
+pub(super) fn usual_variable(provider: SearchProvider) -> &'static str {
     match provider {
         SearchProvider::Searxng => SEARXNG_URL,
         other => known(other).variable,
@@ -243,21 +197,23 @@ fn endpoint(
     })
 }
 
-/// The proxies of the usual variables, in either case.
+/// The usual variables for proxies.
+pub(super) const PROXIES: [&str; 4] = ["http_proxy", "https_proxy", "all_proxy", "no_proxy"];
+
+/// The proxies of the usual variables.
 fn proxies(environment: &Environment) -> Proxies {
-    let of = |name: &str| {
-        environment
-            .filled(name)
-            .or_else(|| environment.filled(name.to_ascii_uppercase()))
-            .map(|value| value.to_string_lossy().into_owned())
-            .unwrap_or_default()
-    };
-    Proxies {
-        http: of("http_proxy"),
-        https: of("https_proxy"),
-        all: of("all_proxy"),
-        no: of("no_proxy"),
-    }
+    let [http, https, all, no] = PROXIES.map(|name| proxy(environment, name).unwrap_or_default().1);
+    Proxies { http, https, all, no }
+}
+
+/// One of these variables, in either case, with its value.
+pub(super) fn proxy(environment: &Environment, name: &str) -> Option<(String, String)> {
+    [name.to_owned(), name.to_ascii_uppercase()]
+        .into_iter()
+        .find_map(|name| {
+            let value = environment.filled(&name)?.to_string_lossy().into_owned();
+            Some((name, value))
+        })
 }
 
 /// The command `talaria`: this process, where it is that, else the one on `PATH`.
@@ -278,7 +234,7 @@ fn own_command(environment: &Environment) -> Option<PathBuf> {
 #[expect(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 mod tests {
     use super::*;
-    use crate::config::{Sources, WebExtract, WebSearch};
+    use crate::config::{WebExtract, WebSearch};
 
     fn config(provider: Option<SearchProvider>, url: Option<&str>, variable: Option<&str>) -> Web {
         Web {
@@ -371,64 +327,6 @@ mod tests {
         assert_eq!(
             (from_file.url_variable, from_file.key_variable.as_str()),
             (None, "MINE")
-        );
-    }
-
-    #[test]
-    fn what_the_usual_variables_set_is_told_with_its_origin_and_without_the_key() {
-        let rows = |variables: &[(&str, &str)]| {
-            let environment: Environment = variables.iter().copied().collect();
-            let config = Config::load(&Sources {
-                environment: environment.clone(),
-                ..Sources::default()
-            })
-            .unwrap();
-            explain_with_web(&config, &environment)
-                .into_iter()
-                .filter(|row| row.key.starts_with("web.") && row.value.is_some())
-                .filter(|row| {
-                    ["provider", "url", "api_key_env"]
-                        .iter()
-                        .any(|leaf| row.key.ends_with(leaf))
-                })
-                .map(|row| format!("{} {} {}", &row.key[4..], row.value.unwrap(), row.origin))
-                .collect::<Vec<_>>()
-        };
-        let pages = "extract.provider builtin default";
-        assert_eq!(rows(&[]), [pages]);
-        assert_eq!(
-            rows(&[("BRAVE_API_KEY", "s3cret")]),
-            [
-                "search.provider brave the variable BRAVE_API_KEY",
-                "search.url https://api.search.brave.com default",
-                "search.api_key_env BRAVE_API_KEY=*** default",
-                pages
-            ]
-        );
-        assert_eq!(
-            rows(&[("SEARXNG_URL", "http://s/")]),
-            [
-                "search.provider searxng the variable SEARXNG_URL",
-                "search.url http://s the variable SEARXNG_URL",
-                "search.api_key_env SEARXNG_API_KEY (holds nothing) default",
-                pages
-            ]
-        );
-        assert_eq!(
-            rows(&[
-                ("TALARIA_WEB_SEARCH_API_KEY_ENV", "EXA_API_KEY"),
-                ("EXA_API_KEY", "s3cret"),
-                ("TALARIA_WEB_EXTRACT_PROVIDER", "tavily"),
-                ("TAVILY_API_KEY", "s3cret"),
-            ]),
-            [
-                "search.provider exa the variable TALARIA_WEB_SEARCH_API_KEY_ENV",
-                "search.url https://api.exa.ai default",
-                "search.api_key_env EXA_API_KEY=*** the variable TALARIA_WEB_SEARCH_API_KEY_ENV",
-                "extract.provider tavily the variable TALARIA_WEB_EXTRACT_PROVIDER",
-                "extract.url https://api.tavily.com default",
-                "extract.api_key_env TAVILY_API_KEY=*** default",
-            ]
         );
     }
 
