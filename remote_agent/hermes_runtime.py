@@ -350,9 +350,9 @@ class _Library:
         with _StdlibView():
             import json
 
+            # Where the first import of `json` was broken off, the second one leaves its parts out.
+            self.json_decoder = getattr(json, "decoder", None) or _sys.modules["json.decoder"]
             self.needed = _needed()
-        # Not by its name in `json`: where the first import of that was broken off, the second one leaves it out.
-        self.json_decoder = _sys.modules["json.decoder"]
         encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
         self.encode = encoder.encode
         self.decode = json.JSONDecoder().decode
