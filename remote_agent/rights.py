@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def denied(verb: str, path: bytes) -> str:
-    """Why a path may not be read or written, and what to do."""
+    """Why a path may not be read, written, searched or listed, and what to do."""
     above: List[bytes] = []
     folder = parent(path)
     while folder is not None:
@@ -27,7 +27,7 @@ def denied(verb: str, path: bytes) -> str:
         to = "enter the folder " + _described(closed[0])
     elif not os.path.lexists(path) and there:
         to = "make anything in the folder " + _described(there[-1])
-    elif verb == "read" or not _may(path, os.W_OK):
+    elif verb != "write" or not _may(path, os.W_OK):
         to = "%s it (%s)" % (verb, _owner(path))
     elif above:
         to = "change what is in the folder " + _described(above[-1])

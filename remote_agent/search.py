@@ -174,7 +174,11 @@ class _Search:
             return
         # What has gone since its folder was read is not there.
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
-            self._warnings.append(str(workspace.failed("search", self._path(below), error)))
+            shown = workspace.text(self._path(below))
+            if isinstance(error, PermissionError):
+                self._warnings.append("cannot search %s: this user has no right to" % shown)
+            else:
+                self._warnings.append(str(workspace.failed("search", self._path(below), error)))
 
     def _put(self, size: int, fields: List[bytes]) -> None:
         """Puts a result on the page, if it still fits."""

@@ -250,7 +250,7 @@ def failed(verb: str, path: bytes, error: OSError) -> WorkspaceError:
     if error.errno == errno.ENOENT:
         return _missing(path)
     why = reason(error)
-    if error.errno in (errno.EACCES, errno.EPERM) and verb != "search":
+    if error.errno in (errno.EACCES, errno.EPERM):
         import rights
 
         why = rights.denied(verb, path)
@@ -290,6 +290,14 @@ def _missing(path: bytes) -> WorkspaceError:
 
 def is_folder(path: bytes) -> WorkspaceError:
     """A folder given where a file was meant."""
+    try:
+        os.scandir(path).close()
+    except PermissionError:
+        import rights
+
+        return WorkspaceError("%s is a folder, not a file, and %s" % (text(path), rights.denied("list", path)))
+    except OSError:
+        pass
     names = sorted(_names(path))
     held = ", ".join(names[:SHOWN_NAMES]) or "nothing"
     if len(names) > SHOWN_NAMES:

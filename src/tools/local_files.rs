@@ -296,7 +296,6 @@ fn failed(verb: &str, path: &Path, error: &io::Error) -> WorkspaceError {
     let shown = path.display();
     let why = match error.kind() {
         io::ErrorKind::NotFound => return missing(path),
-        io::ErrorKind::PermissionDenied if verb == "search" => "this user has no right to".into(),
         io::ErrorKind::PermissionDenied => rights::denied(verb, path),
         io::ErrorKind::ResourceBusy => {
             "it is mounted there by itself (as single files of a container are) and can be written, but neither removed nor moved; change what it holds, or what is mounted".into()
@@ -356,6 +355,13 @@ fn missing(path: &Path) -> WorkspaceError {
 
 /// A folder given where a file was meant.
 fn is_folder(path: &Path) -> WorkspaceError {
+    if std::fs::read_dir(path).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+        return WorkspaceError(format!(
+            "{} is a folder, not a file, and {}",
+            path.display(),
+            rights::denied("list", path)
+        ));
+    }
     let mut names = names(path, SEEN_NAMES);
     names.sort();
     let more = names.len().saturating_sub(SHOWN_NAMES);

@@ -256,14 +256,18 @@ fn unreadable_folders_are_warned_of(rig: &Rig) {
         std::fs::set_permissions(rig.work().join(path), std::fs::Permissions::from_mode(bits)).unwrap();
     }
     let code = "
-from hermes_tools import search_files
+from hermes_tools import read_file, search_files
 found = search_files('word')
 print([match['path'] for match in found['matches']], found['warnings'])
-print(search_files('word', path='closed')['error'].startswith('cannot search'))";
+for path, bits in ('closed', 'mode 700,'), ('shut', 'mode 600,'), ('closed/f', 'enter the folder'):
+    error = search_files('word', path=path)['error']
+    print(error.startswith('cannot search') and bits in error and 'terminal()' in error, end=' ')
+error = read_file('closed')['error']
+print('is a folder' in error and 'no right to list it (mode 700,' in error)";
     let output = user.cli(rig, ["run", "-c", code]).through(user.prefix()).run();
     assert_eq!(
         output.stdout,
-        "['open/f'] ['cannot search closed: this user has no right to', 'cannot search shut: this user has no right to']\nTrue\n",
+        "['open/f'] ['cannot search closed: this user has no right to', 'cannot search shut: this user has no right to']\nTrue True True True\n",
         "{output:?}"
     );
 }

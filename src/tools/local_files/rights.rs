@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-/// Why a path may not be read or written, and what to do.
+/// Why a path may not be read, written, searched or listed, and what to do.
 pub(super) fn denied(verb: &str, path: &Path) -> String {
     let may = |path: &Path, access| accessat(CWD, path, access, AtFlags::EACCESS).is_ok();
     let mut above: Vec<&Path> = path.ancestors().skip(1).collect();
@@ -21,7 +21,7 @@ pub(super) fn denied(verb: &str, path: &Path) -> String {
         && let Some(folder) = above.iter().rev().find(|folder| folder.is_dir())
     {
         format!("make anything in the folder {}", described(folder))
-    } else if verb == "read" || !may(path, Access::WRITE_OK) {
+    } else if verb != "write" || !may(path, Access::WRITE_OK) {
         format!("{verb} it ({})", owner(path))
     } else if let Some(folder) = above.last() {
         format!("change what is in the folder {}", described(folder))

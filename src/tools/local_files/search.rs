@@ -133,7 +133,10 @@ fn one(
     let mut results = FoundLines::new(request);
     let found = Lines::new(pattern.matcher(), context, stop)
         .search(&place.root, wanted_of_a_file(told, request))
-        .map_err(|error| unread(&place.root, &error))?;
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => failed("search", &place.root, &error),
+            _ => unread(&place.root, &error),
+        })?;
     if found.is_binary {
         return Err(binary_error(&place.root));
     }
@@ -166,8 +169,11 @@ fn take_file(results: &mut FoundLines, key: PathBuf, found: FileLines, told: Tol
     }
 }
 
-/// Why a file could not be searched.
+/// Why a file could not be searched, as it is told of one among others.
 fn unread(path: &Path, error: &io::Error) -> WorkspaceError {
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return WorkspaceError(format!("cannot search {}: this user has no right to", path.display()));
+    }
     if error.get_ref().is_some() && error.raw_os_error().is_none() && error.to_string().contains("allocation limit") {
         return WorkspaceError(format!(
             "cannot search {}: it holds a line of more than {} MiB",
