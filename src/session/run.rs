@@ -287,7 +287,8 @@ impl Inner {
         let clean = |error: &str| clean_text(error.as_bytes(), masker);
         let failed = seen.failed.as_ref().map(|(tool, error)| (tool.as_str(), clean(error)));
         let in_vain = seen.calls.iter().filter_map(|(tool, calls)| {
-            let (count, error) = calls.all_failed()?;
+            // Of what is left out, nobody knows whether it told of them.
+            let (count, error) = calls.all_failed().filter(|_| collected.truncation.is_none())?;
             Some((tool.as_str(), count, clean(error)))
         });
         let withheld: Vec<String> = self

@@ -101,6 +101,7 @@ fn no_hint_where_none_is_due(rig: &Rig) {
         "from hermes_tools import read_file\nimport json; print(json.dumps([read_file('nö/such \"file\"')]))",
         "from hermes_tools import read_file\nraise OSError(read_file('nowhere')['error'])",
         "from hermes_tools import terminal\nprint(terminal('exit 3')['exit_code'])",
+        "from hermes_tools import read_file\nprint('x\\n' * 20000, read_file('nowhere'), 'x\\n' * 40000)",
         "from hermes_tools import write_file, read_file\nwrite_file('made', 'x'), read_file('nowhere'), read_file('made')\nprint(1)",
     ] {
         let outcome = session.cell(code);
