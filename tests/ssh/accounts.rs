@@ -222,6 +222,10 @@ fn a_forced_command_is_named() {
             "ForceCommand echo staff only; exit 4",
             "ended with 4: staff only; the account needs",
         ),
+        (
+            "ForceCommand echo no; exit 255",
+            "lets the account in, and runs no command for it: no;",
+        ),
         ("ForceCommand exec cat", "no command began there within 2 s"),
     ] {
         let Some(rig) = Rig::with(&[lines]) else { return };

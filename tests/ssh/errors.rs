@@ -55,6 +55,15 @@ fn a_host_that_cannot_be_reached_says_how_it_fails() {
     );
     let said = error(&rig, |ssh| set(ssh, &format!("Port={}", free_port())));
     says(&said, &["cannot be reached", "Connection refused", "that sshd runs"]);
+    let tools = rig.path("few");
+    std::fs::create_dir(&tools).unwrap();
+    for tool in ["sh", "mkdir", "rm"] {
+        std::os::unix::fs::symlink(format!("/bin/{tool}"), tools.join(tool)).unwrap();
+    }
+    let said = error(&rig, |ssh| {
+        ssh.environment.insert("PATH".into(), tools.into());
+    });
+    says(&said, &["ssh cannot be started here", "install the OpenSSH client"]);
     let said = error(&rig, |ssh| set(ssh, "ProxyCommand=no-such-program %h"));
     says(
         &said,

@@ -75,6 +75,12 @@ impl Attempt<'_> {
     /// ssh has ended; `said` is all that it said.
     pub(super) fn failed(&self, said: &str) -> BackendError {
         let said = Said::new(said);
+        // So says the shell that holds it.
+        let is_missing =
+            |line: &str| line.starts_with("sh: ") && line.contains(" ssh: ") && line.ends_with("not found");
+        if said.words.iter().any(|line| is_missing(line)) {
+            return self.no_ssh("it is not on the PATH");
+        }
         if said.line("REMOTE HOST IDENTIFICATION HAS CHANGED").is_some() {
             return self.refused(
                 &format!(
@@ -279,10 +285,10 @@ impl Attempt<'_> {
     }
 
     /// ssh itself could not be started.
-    pub(super) fn no_ssh(&self, error: &std::io::Error) -> BackendError {
+    pub(super) fn no_ssh(&self, why: &str) -> BackendError {
         self.refused(
-            &format!("ssh cannot be started here: {error}"),
-            "install the OpenSSH client",
+            &format!("ssh cannot be started here: {why}"),
+            "install the OpenSSH client on this machine",
         )
     }
 

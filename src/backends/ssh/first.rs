@@ -76,6 +76,7 @@ pub(super) async fn begun(
         _ if out.get(4) == Some(&TRANSFER_ANSWER) && out.starts_with(&[0, 0]) => Instead::Transfer,
         // So says sshd itself.
         _ if words.contains("allows sftp connections only") => Instead::Transfer,
+        (Some(ProcessEnd::Lost), _) if master.is_up().await => Instead::Refused(words),
         (Some(ProcessEnd::Lost), _) => Instead::Lost(words),
         _ if silence == Some(Silence::Taken) => Instead::Taken(words),
         _ if silence == Some(Silence::Unexplained) => Instead::Silence(limit, words),
@@ -137,6 +138,8 @@ enum Instead {
     Late(Duration),
     /// The file transfer.
     Transfer,
+    /// Nothing, though the connection stands.
+    Refused(String),
     /// The end of the connection.
     Lost(String),
     /// Something that reads standard input, and was no command.
@@ -172,6 +175,10 @@ impl Instead {
             Self::Transfer => attempt.refused(
                 "this account may only transfer files (sftp), and runs no commands",
                 "log in as an account that runs commands, or have its ForceCommand or the command= of the key taken away",
+            ),
+            Self::Refused(words) => attempt.refused(
+                &format!("it lets the account in, and runs no command for it{}", after(&words)),
+                "log in as an account that runs commands; a device with a command line of its own is no target",
             ),
             Self::Lost(words) => attempt.unreachable(
                 &format!("the connection ended before a command began{}", after(&words)),
@@ -315,6 +322,10 @@ mod tests {
             ),
             (not_as("sh: 1: exec: sudo: not found"), "install sudo"),
             (not_as("sudo: unknown user bob"), "an account that exists"),
+            (
+                Instead::Refused(String::new()),
+                "runs no command for it; log in as an account that",
+            ),
             (Instead::Reads, "interactive shells alone"),
             (
                 Instead::Late(Duration::from_secs(30)),

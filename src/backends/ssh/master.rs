@@ -157,7 +157,7 @@ impl Master {
             .stderr(Stdio::piped());
         let mut process = command
             .spawn()
-            .map_err(|error| Refusal::Final(attempt.no_ssh(&error)))?;
+            .map_err(|error| Refusal::Final(attempt.no_ssh(&error.to_string())))?;
         let (Some(held), Some(stderr)) = (process.stdin.take(), process.stderr.take()) else {
             return Err(Refusal::Final(
                 attempt.refused("its standard streams could not be opened", "try it again"),

@@ -152,6 +152,11 @@ fn each_failure_says_what_to_do() {
             "what listens there is no sshd",
         ),
         (
+            "sh: 1: ssh: not found",
+            "ssh cannot be started here: it is not on the PATH; install",
+        ),
+        ("sh: line 1: ssh: command not found", "install the OpenSSH client"),
+        (
             "strange",
             "see what `ssh -o 'UserKnownHostsFile=/a b' -p 2222 bob@box` says",
         ),
