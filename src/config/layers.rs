@@ -213,6 +213,10 @@ fn meant(rest: &str, value: &str) -> Option<String> {
         let word = provider.kind.read_text(value).map(|_| format!("={}", value.trim()));
         return Some(variable(provider.path) + &word.unwrap_or_default());
     }
+    // After the flag; the script would run where it was not meant to.
+    if rest == "ON" {
+        return Some(variable("target"));
+    }
     let of_key = |path: &str| variable(path).split_off(OURS.len());
     let whole: Vec<String> = KEYS
         .iter()
@@ -318,6 +322,7 @@ mod tests {
             ),
             ("TALARIA_TIMEOUT", "5", "did you mean TALARIA_CODE_EXECUTION_TIMEOUT?"),
             ("TALARIA_TRAGET", "ssh:build1", "did you mean TALARIA_TARGET?"),
+            ("TALARIA_ON", "ssh:build1", "did you mean TALARIA_TARGET?"),
             ("TALARIA_CONFG", "/x", "did you mean TALARIA_CONFIG?"),
             (
                 "TALARIA_WEB_SEARCH",

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::choice::SearchProvider;
 use super::error::{ConfigError, Origin};
 use super::file::{Content, Entry, Node};
 use super::keys::{HERMES_SECTIONS, advice, find, is_section};
@@ -103,6 +104,13 @@ impl Reader<'_> {
             _ if HERMES_SECTIONS.contains(&name) => {}
             // The agent has a section `web` of its own, which need not be a mapping.
             "web" if !self.is_ours() && !matches!(entry.value.content, Content::Map(_)) => {
+                if let Content::Text(word) = &entry.value.content {
+                    let origin = self.origin(entry.value.line);
+                    self.warn(format!(
+                        "{origin}: `web: {word}` has no effect here; `web: {{search: …}}` chooses who searches, one of {}",
+                        SearchProvider::WORDS.join(", ")
+                    ));
+                }
                 return Ok(());
             }
             "web" => {}
@@ -153,7 +161,8 @@ impl Reader<'_> {
         if matches!(entry.value.content, Content::Text(_)) {
             return match self.set(&format!("{path}.provider"), entry) {
                 Err(ConfigError::Value { origin, problem, .. }) if !self.is_ours() => {
-                    self.warn(format!("{origin}: `{path}` {problem}; it has no effect"));
+                    let problem = problem.strip_prefix("has a wrong value: ").unwrap_or(&problem);
+                    self.warn(format!("{origin}: `{path}` has no effect here: {problem}"));
                     Ok(())
                 }
                 set => set,
@@ -286,8 +295,7 @@ mod tests {
             [
                 "c.yaml:4: `web.backend` is not supported by talaria and has no effect; web.search.provider and \
                  web.extract.provider choose here",
-                "c.yaml:4: `web.search` has a wrong value: `z` is not one of searxng, brave, tavily, exa, firecrawl; it has \
-                 no effect",
+                "c.yaml:4: `web.search` has no effect here: `z` is not one of searxng, brave, tavily, exa, firecrawl",
                 "c.yaml:7: `code_execution.sandboxed` is not supported by talaria and has no effect",
                 "c.yaml:9: `terminal.lifetime_seconds` is not supported by talaria and has no effect",
             ]
@@ -315,5 +323,10 @@ mod tests {
         let error = read("code_execution:\n  mode: stirct\n", Owner::Hermes).unwrap_err();
         assert!(error.starts_with("c.yaml:2: `code_execution.mode`"), "{error}");
         assert!(read("web: 3\n", Owner::Hermes).unwrap().values.is_empty());
+        let word = read("web: brave\n", Owner::Hermes).unwrap();
+        assert!(
+            word.values.is_empty() && word.warnings[0].contains("`web: {search: …}`"),
+            "{word:?}"
+        );
     }
 }
