@@ -34,6 +34,10 @@ def _exchange(library: _Library, body: bytes) -> bytes:
     return _HOME(body)
 
 
+def _settle() -> None:
+    """Of calls that have been answered nothing is left here."""
+
+
 def _close_all() -> None:
     global _HOME
     _HOME = None
