@@ -6,6 +6,7 @@ import os
 import time
 
 import processes
+import trees
 import wire
 from capture import Capture
 
@@ -40,7 +41,7 @@ class Job:
             raise
         try:
             write_private(script_path, script)
-            self.tree: Optional[processes.Tree] = processes.spawn(
+            self.tree: Optional[trees.Tree] = trees.spawn(
                 argv.split(b"\0"),
                 wire.unpack_variables(environment),
                 folder,

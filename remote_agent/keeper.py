@@ -11,6 +11,7 @@ import time
 import directory
 import frames
 import processes
+import trees
 from alarm import Alarm
 from lease import STOPPED, Lease, seize, take_leave
 from watch import Watch
@@ -24,7 +25,7 @@ else:
 
 #: Seconds that the supervisor gets to end the session, once it has to: changes of files that have begun come to their
 #: end, or are taken back. Less than the ten that engines leave a container.
-_END_LIMIT = processes.GRACE + 1.0
+_END_LIMIT = trees.GRACE + 1.0
 #: Signals that end the session when the guard is PID 1: what engines send to a container.
 _END = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 

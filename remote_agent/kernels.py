@@ -10,6 +10,7 @@ import time
 
 import control_groups
 import processes
+import trees
 import wire
 from capture import Capture, prepare
 from jobs import write_private
@@ -132,7 +133,7 @@ class Kernel:
         os.set_blocking(self._witness, False)
         quiet = processes.null()
         try:
-            self.tree = processes.spawn(
+            self.tree = trees.spawn(
                 [python, b"-c", _LOADER, b"%d" % theirs.fileno(), b"%d" % witness],
                 wire.unpack_variables(environment),
                 folder,
@@ -345,7 +346,7 @@ class OneShot:
         )
         quiet = processes.null()
         try:
-            self.tree = processes.spawn(
+            self.tree = trees.spawn(
                 [python, b"-c", _ONCE_LOADER, self._base],
                 wire.unpack_variables(environment),
                 folder,

@@ -18,6 +18,7 @@ import os
 import time
 
 import processes
+import trees
 from event_loop import Loop
 from jobs import Job
 from kernels import Cell, Kernel, OneShot
@@ -83,14 +84,14 @@ class Supervisor:
             self._kernel = None
         self._conduit.kernel_gone()
 
-    def _trees(self) -> List[processes.Tree]:
+    def _trees(self) -> List[trees.Tree]:
         trees = [job.tree for job in self._jobs.values()]
         if self._kernel is not None:
             trees.append(self._kernel.tree)
         return [tree for tree in trees if tree is not None] + self._verbs.trees()
 
-    def _clocks(self) -> List[Union[Conduit, Kernel, OneShot, Cell, Job, processes.Tree]]:
-        clocks: List[Union[Conduit, Kernel, OneShot, Cell, Job, processes.Tree]] = [self._conduit, *self._jobs.values()]
+    def _clocks(self) -> List[Union[Conduit, Kernel, OneShot, Cell, Job, trees.Tree]]:
+        clocks: List[Union[Conduit, Kernel, OneShot, Cell, Job, trees.Tree]] = [self._conduit, *self._jobs.values()]
         clocks += self._trees()
         if self._kernel is not None:
             clocks.append(self._kernel)

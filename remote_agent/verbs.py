@@ -12,6 +12,7 @@ import select
 import time
 
 import processes
+import trees
 import wire
 
 TYPE_CHECKING = False  # see `processes`
@@ -46,7 +47,7 @@ class Verbs:
         """Whether an answer is owed."""
         return bool(self._under_way)
 
-    def trees(self) -> List[processes.Tree]:
+    def trees(self) -> List[trees.Tree]:
         """Workers, also those that are on their way out."""
         workers = [*self._ending, self._worker] if self._worker is not None else self._ending
         return [worker.tree for worker in workers]
@@ -129,9 +130,7 @@ class _Worker:
         try:
             waiting, self._bell = os.pipe()
             try:
-                self.tree = processes.spawn_own(
-                    lambda: _work(theirs.fileno(), waiting, session), theirs.fileno(), waiting
-                )
+                self.tree = trees.spawn_own(lambda: _work(theirs.fileno(), waiting, session), theirs.fileno(), waiting)
             except OSError:
                 os.close(self._bell)
                 raise
@@ -170,7 +169,7 @@ class _Worker:
         processes.signal_all([self.tree.pid], signal.SIGCONT)
         poll = select.poll()
         poll.register(self.tree.control, select.POLLIN)
-        end = time.monotonic() + processes.GRACE
+        end = time.monotonic() + trees.GRACE
         while self.tree.receive()[0] in ("main", "none") and time.monotonic() < end:
             poll.poll(max(0, int((end - time.monotonic()) * 1000)) + 1)
 
@@ -233,7 +232,7 @@ class _Worker:
             self._loop.unwatch(self.tree.control.fileno())
             self.tree.control.close()
             self.tree.deadline = None
-            processes.own_reapers.discard(self.tree.pid)
+            trees.own_reapers.discard(self.tree.pid)
             self._when_gone(self)
 
 

@@ -48,6 +48,7 @@ type Module = (&'static str, &'static str);
 const MODULES: &[Module] = modules![
     "wire",
     "processes",
+    "trees",
     "control_groups",
     "scarce",
     "folders",

@@ -14,12 +14,12 @@ from target_side import FOLDER
 PRELUDE = """
 import os, select, signal, sys, time
 sys.path.insert(0, sys.argv[1])
-import processes
+import processes, trees
 processes.become_subreaper()
 null = processes.null()
 
 def start(script, **how):
-    return processes.spawn([b"/bin/sh", b"-c", script.encode()], dict(os.environb), b"/", (null, null, null), **how)
+    return trees.spawn([b"/bin/sh", b"-c", script.encode()], dict(os.environb), b"/", (null, null, null), **how)
 
 def events(tree, until, limit=10):
     got = []
@@ -200,10 +200,10 @@ def test_a_reaper_that_is_killed_does_not_free_its_tree(mark):
 def test_a_program_that_is_not_there_is_said():
     run(
         """
-        tree = processes.spawn([b"/nowhere/at-all"], {}, b"/", (null, null, null))
+        tree = trees.spawn([b"/nowhere/at-all"], {}, b"/", (null, null, null))
         got = events(tree, "failed")
         assert any(kind == "failed" and b"No such file" in text for kind, text in got), got
-        tree = processes.spawn([b"/bin/true"], {}, b"/nowhere", (null, null, null))
+        tree = trees.spawn([b"/bin/true"], {}, b"/nowhere", (null, null, null))
         got = events(tree, "failed")
         assert any(kind == "failed" and b"working directory" in text for kind, text in got), got
         """

@@ -51,21 +51,21 @@ def test_only_the_folders_of_the_session_and_what_is_noted_there_are_removed(tmp
 def test_what_is_left_is_counted_at_the_moment_that_a_tree_is_gone():
     # Its end of the control closes before the reaper itself has ended: it must not count itself.
     body = """
-import os, select, processes
+import os, select, processes, trees
 processes.become_subreaper()
 null = processes.null()
 counts = []
 for _ in range(30):
-    tree = processes.spawn([b"/bin/sh", b"-c", b"exit 0"], dict(os.environb), b"/", (null, null, null), outlived=True)
+    tree = trees.spawn([b"/bin/sh", b"-c", b"exit 0"], dict(os.environb), b"/", (null, null, null), outlived=True)
     while tree.receive()[0] != "gone":
         select.select([tree.control], [], [], 10)
     counts.append(tree.remaining())
-job = processes.spawn(
+job = trees.spawn(
     [b"/bin/sh", b"-c", b"sleep 300 & exit 0"], dict(os.environb), b"/", (null, null, null), outlived=True
 )
 while job.receive()[0] != "status":
     select.select([job.control], [], [], 10)
-tree = processes.spawn([b"/bin/sh", b"-c", b"exit 0"], dict(os.environb), b"/", (null, null, null), outlived=True)
+tree = trees.spawn([b"/bin/sh", b"-c", b"exit 0"], dict(os.environb), b"/", (null, null, null), outlived=True)
 while tree.receive()[0] != "gone":
     select.select([tree.control], [], [], 10)
 counts.append(tree.remaining())

@@ -14,7 +14,7 @@ from target_side import FOLDER, load
 PRELUDE = """
 import os, signal, sys, time
 sys.path.insert(0, sys.argv[1])
-import event_loop, processes, verbs, workspace
+import event_loop, processes, trees, verbs, workspace
 
 class Loop(event_loop.Loop):
     def send(self, kind, *fields):
@@ -152,7 +152,7 @@ def test_the_worker_is_not_left_of_the_session():
         null = processes.null()
         def start(script, until):
             argv = [b"/bin/sh", b"-c", script]
-            tree = processes.spawn(argv, dict(os.environb), b"/", (null, null, null), outlived=True)
+            tree = trees.spawn(argv, dict(os.environb), b"/", (null, null, null), outlived=True)
             while tree.receive()[0] != until:
                 time.sleep(0.01)
             return tree
