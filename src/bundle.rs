@@ -20,12 +20,14 @@ const ONE_LINE: &str = concat!(
 );
 
 /// Runs the relay that the first link left in the session's directory, waiting a while for it: a script may have
-/// removed the directory, and the supervisor makes it anew. Code of other users is not run. Says `G` or `E` in a frame
+/// removed the directory, and the supervisor makes it anew (5 s). Where something else has its place nobody can be rung
+/// for, and the supervisor must see it by itself and end the session before the broker takes it for ended: 16 s, more than
+/// its longest time between two looks (`CALM_LOOK`) and what it waits then (`AWAY`). Code of other users is not run. Says `G` or `E` in a frame
 /// of its own where there is nothing to run.
 const SECOND_LINE: &str = concat!(
     r#"import sys,os,time,marshal;os.write(1,("talaria"+"-agent %d.%d.%d %s\n"%(sys.version_info[:3]+(sys.executable,))).encode("utf-8"));"#,
     r#"d=sys.argv[1];f=d+"/code";h=lambda:os.path.lexists(f) and os.lstat(d).st_uid==os.lstat(f).st_uid==os.geteuid();"#,
-    r#"[h() or time.sleep(.02) for _ in range(250)];"#,
+    r#"[h() or (n<250 or os.path.lexists(d)) and time.sleep(.02) for n in range(800)];"#,
     r#"s=lambda k,t:(os.write(1,b"TF"+k+b"\1\0\0\0\0\0"+bytes([len(t)])+bytes(8)+t),sys.exit(1));"#,
     r#"h() or s(b"G",b"the directory of the session is gone");"#,
     r#"v,_,c=open(f,"rb").read().partition(b"\n");"#,
