@@ -361,3 +361,24 @@ fn every_setting_of_a_target_in_the_configuration() {
     assert_eq!(printed, format!("{folder} True\n"), "{done:?}");
     rig.nothing_is_left();
 }
+
+/// What is of use to somebody at a terminal, and would harm a session.
+#[test]
+fn a_configuration_that_is_meant_for_a_terminal() {
+    let Some(rig) = Rig::new() else { return };
+    let mut ssh = rig.ssh_options();
+    let more = format!(
+        "  ControlMaster auto\n  ControlPath {}/%C\n  ControlPersist 10\n  LogLevel QUIET\n  RemoteCommand echo remote\n  \
+         RequestTTY force\n  LocalForward 127.0.0.1:{} 127.0.0.1:1\n  ExitOnForwardFailure yes\n  PermitLocalCommand yes\n  \
+         LocalCommand echo local; echo local >&2\n  VisualHostKey yes\n  ForwardX11 yes\n  ForwardAgent yes\n  \
+         Compression yes\n  SendEnv *\n  ServerAliveInterval 0",
+        rig.path("here").display(),
+        rig.port,
+    );
+    let text = host("talaria-test", &rig, &more);
+    reads(&rig, &mut ssh, &text);
+    let session = rig.open(rig.options_of(ssh));
+    let code = "from hermes_tools import terminal; print(terminal('echo on; tty')['output'])";
+    assert_eq!(session.ok(code), "on\nnot a tty\n\n");
+    rig.close();
+}
