@@ -9,6 +9,7 @@ import sys
 import time
 
 import directory
+import folders
 import frames
 import processes
 import trees
@@ -76,10 +77,23 @@ def _guard(
     watch = LeaseWatch(pid, held, folder, Lease(*terms), made, bases)
     watch.relay, watch.stream = relay, stream
     status = watch.run()
+    _settle(made[0])
     processes.kill_below(guard, spared=[relay])
     take_leave(folder, watch.why or _how(status), made)
     processes.kill_below(guard)
     os._exit(0)
+
+
+def _settle(session: bytes) -> None:
+    """Whatever became of the supervisor: changes of files that have begun come to their end, or are taken back."""
+    end = time.monotonic() + trees.GRACE
+    while time.monotonic() < end:
+        try:
+            if not os.listdir(os.path.join(session, folders.NOTES)):
+                return
+        except OSError:
+            return
+        time.sleep(0.005)
 
 
 def _supervise(made: List[bytes], terms: Tuple[float, float], guard: int, life: int, modules: Any) -> NoReturn:

@@ -207,6 +207,8 @@ class _Reaper:
         self.control = control
         self.outlived = outlived
         self.woken = [main] if own else []
+        #: Whether the supervisor is gone, and the main process, which is ours, has a while to come to its end.
+        self.leaving = False
         self.main_ended = False
         self.deadline: Optional[float] = None
 
@@ -218,6 +220,8 @@ class _Reaper:
         while True:
             for pid, status in processes.reap(self.woken):
                 self._ended(pid, status)
+            if self.leaving and self.main_ended:
+                self.deadline = time.monotonic()
             if self.deadline is None and self.main_ended and self.outlived and processes.nothing_below():
                 return
             if self.deadline is not None:
@@ -231,12 +235,18 @@ class _Reaper:
                 if fd == wake:
                     processes.drain(wake)
                 else:
-                    self._order(self.control.recv(1))
+                    order = self.control.recv(1)
+                    if not order:
+                        poll.unregister(self.control)
+                    self._order(order)
 
     def _ended(self, pid: int, status: int) -> None:
         if pid == self.main:
             self.main_ended = True
-            self.control.send(b"S%d" % status)
+            try:
+                self.control.send(b"S%d" % status)
+            except OSError:
+                pass  # the supervisor is gone
 
     def _order(self, order: bytes) -> None:
         now = time.monotonic()
@@ -250,6 +260,9 @@ class _Reaper:
                 processes.signal_all([pid for pid in pids if not _in_group(pid, self.main)], signal.SIGTERM)
                 processes.signal_all(pids, signal.SIGCONT)
                 self.deadline = now + GRACE
+        elif not order and self.woken:
+            processes.signal_all(self.woken, signal.SIGCONT)
+            self.leaving, self.deadline = True, now + GRACE
         else:  # "k", or the supervisor is gone
             self.deadline = now
 

@@ -268,10 +268,24 @@ async fn an_engine_that_is_gone_is_unreachable() {
     rig.nothing_is_left(&image).await;
 }
 
-/// A patch of several files waits for one of them when the engine is asked to stop the container.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_container_that_is_stopped_leaves_all_of_a_patch_or_none() {
     let Some(rig) = rig().await else { return };
+    patch_while(&rig, |name| docker(&["stop", name]), "stop").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_supervisor_that_is_killed_leaves_all_of_a_patch_or_none() {
+    let Some(rig) = rig().await else { return };
+    // The child of the first process that has children itself.
+    let script = "import os\nkids = {}\nfor p in os.listdir('/proc'):\n    try:\n        with open('/proc/%s/stat' % p) as f: \
+                  kids.setdefault(f.read().rsplit(')', 1)[1].split()[1], []).append(p)\n    except OSError: pass\n\
+                  os.kill(int(next(p for p in kids['1'] if p in kids)), 9)";
+    patch_while(&rig, |name| docker(&["exec", name, "python3", "-c", script]), "killed").await;
+}
+
+/// Makes a patch of several files wait for one of them, and does something to its container meanwhile.
+async fn patch_while(rig: &Rig, what: impl Fn(&str) -> String, said: &str) {
     let image = rig.image("base");
     let shared = tempfile::tempdir().unwrap();
     let held = shared.path().join("z");
@@ -293,7 +307,7 @@ async fn a_container_that_is_stopped_leaves_all_of_a_patch_or_none() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     let name = rig.one(&image).await;
-    docker(&["stop", &name]);
+    what(&name);
     let outcome = run.wait_with_output().unwrap();
     let outcome: serde_json::Value = serde_json::from_slice(&outcome.stdout).unwrap();
     rig.nothing_is_left(&image).await;
@@ -311,5 +325,5 @@ async fn a_container_that_is_stopped_leaves_all_of_a_patch_or_none() {
         assert_eq!((left, text.as_str()), (vec!["z".to_owned()], "old\n"), "{outcome:#}");
     }
     assert_eq!(outcome["status"], "error", "{outcome:#}");
-    assert!(outcome["error"].as_str().unwrap().contains("stop"), "{outcome:#}");
+    assert!(outcome["error"].as_str().unwrap().contains(said), "{outcome:#}");
 }
