@@ -118,7 +118,7 @@ async fn never_begins(master: &Master, r#become: Option<&str>) {
         .stderr(Stdio::piped());
     match command.output().await {
         // Then the first one is about to, unless it waits for input.
-        Ok(output) if has_begun(&output.stderr) => tokio::time::sleep(asked.elapsed() + PATIENCE).await,
+        Ok(output) if has_begun(&output.stderr) => tokio::time::sleep(2 * (asked.elapsed() + PATIENCE)).await,
         Ok(output) if output.status.code() != Some(255) => {}
         // The host lets no second one begin, or the connection is lost.
         _ => std::future::pending().await,

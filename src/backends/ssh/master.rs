@@ -48,6 +48,8 @@ const CROWD_PAUSES: [u64; 4] = [200, 500, 1000, 2000];
 enum Refusal {
     /// The next time it may be.
     MayPass(BackendError),
+    /// Time was over.
+    Late(BackendError),
     Final(BackendError),
 }
 
@@ -121,16 +123,20 @@ impl Master {
     async fn log_in(options: &Arc<SshOptions>) -> Result<Self, BackendError> {
         let deadline = Instant::now() + options.connect_timeout;
         let mut pauses = CROWD_PAUSES.iter().map(|pause| spread(Duration::from_millis(*pause)));
+        let mut before = None;
         loop {
             let error = match Self::try_to_log_in(options, deadline).await {
                 Ok(master) => return Ok(master),
                 Err(Refusal::Final(error)) => return Err(error),
+                // What was found before says more.
+                Err(Refusal::Late(error)) => return Err(before.unwrap_or(error)),
                 Err(Refusal::MayPass(error)) => error,
             };
             match pauses.next() {
                 Some(pause) if Instant::now() + pause < deadline => tokio::time::sleep(pause).await,
                 _ => return Err(error),
             }
+            before = Some(error);
         }
     }
 
@@ -177,7 +183,7 @@ impl Master {
                     false => Refusal::Final(error),
                 })
             }
-            Err(_) => Err(Refusal::Final(attempt.late(&said.all()))),
+            Err(_) => Err(Refusal::Late(attempt.late(&said.all()))),
         }
     }
 
