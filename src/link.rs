@@ -44,7 +44,7 @@ pub enum LinkError {
     },
     /// Another target did not come back.
     #[error(
-        "the connection to {target} was lost and did not come back within {patience}: {reason}; the session there ends by itself when its lease runs out"
+        "the connection to {target} was lost and did not come back within {patience}: {reason}; what ran there may go on until its lease runs out, and ends then: look before you run it again"
     )]
     Lost {
         /// The target as the user wrote it.

@@ -76,6 +76,20 @@ impl TargetOptions {
 /// Keys of an entry that mean something on this machine.
 const LOCAL_KEYS: [&str; 5] = ["target", "cwd", "python", "mode", "env_passthrough"];
 
+/// Whether an option of an entry means something on a target of this kind.
+fn has_effect(option: &str, kind: &TargetKind) -> bool {
+    let of_a_container = option.starts_with("docker_") || option.starts_with("container_");
+    let of_a_host = option.starts_with("ssh_");
+    match kind {
+        TargetKind::Local => LOCAL_KEYS.contains(&option),
+        // Which host it is stands in the target.
+        TargetKind::Ssh { .. } => !of_a_container && option != "ssh_host",
+        TargetKind::Docker { .. } | TargetKind::Container { .. } | TargetKind::Compose { .. } => !of_a_host,
+        TargetKind::Exec { .. } => !of_a_container && !of_a_host,
+        _ => true,
+    }
+}
+
 /// Reads one entry of `targets`.
 pub(super) fn read_target(reader: &mut Reader<'_>, entry: &Entry) -> Result<TargetOptions, ConfigError> {
     let name = entry.key.as_str();
@@ -123,13 +137,17 @@ pub(super) fn read_target(reader: &mut Reader<'_>, entry: &Entry) -> Result<Targ
             problem,
         });
     }
-    if *target.kind() == TargetKind::Local {
-        for (option, (_, origin)) in &options {
-            if !LOCAL_KEYS.contains(&option.as_str()) {
-                reader.warn(format!(
-                    "{origin}: `{place}.{option}` has no effect, since the target {name} is this machine (`target: {target}`)"
-                ));
-            }
+    for (option, (_, origin)) in &options {
+        if !has_effect(option, target.kind()) {
+            let what = match target.kind() {
+                TargetKind::Local => "this machine",
+                TargetKind::Ssh { .. } => "an SSH host that stands in its address",
+                TargetKind::Exec { .. } => "behind a command",
+                _ => "a container",
+            };
+            reader.warn(format!(
+                "{origin}: `{place}.{option}` has no effect, since the target {name} is {what} (`target: {target}`)"
+            ));
         }
     }
     Ok(TargetOptions { target, options })
@@ -274,6 +292,13 @@ mod tests {
                 .warnings
         };
         assert_eq!(read_as("docker:python:3.12"), Vec::<String>::new());
+        let warnings = read_as("ssh:build1");
+        assert!(
+            warnings.len() == 1 && warnings[0].contains("docker_env` has no effect"),
+            "{warnings:#?}"
+        );
+        let there = read("targets:\n  rig: {target: 'ssh:build1', ssh_user: bob, ssh_host: other}\n").unwrap();
+        assert!(there.warnings.len() == 1 && there.warnings[0].contains("ssh_host` has no effect"));
         let warnings = read_as("local");
         assert_eq!(warnings.len(), 3, "{warnings:#?}");
         for (line, key) in [(4, "env"), (5, "transport"), (6, "docker_env")] {

@@ -94,6 +94,11 @@ fn ssh(
         _ => None,
     };
     let path = |name: &str| text(name).map(|path| environment.expand_home(Path::new(path)));
+    let destination = match text("ssh_user") {
+        // A user before the host was put there for this target alone.
+        Some(user) if !destination.contains('@') => format!("{user}@{destination}"),
+        _ => destination.to_owned(),
+    };
     let mut options = SshOptions::new(&target.name, destination);
     // A port beside the host was put there for this target alone.
     options.port = port;
@@ -105,6 +110,18 @@ fn ssh(
         })?);
     }
     options.key = path("ssh_key");
+    // `ssh` would go on with other keys, and get in with one that nobody meant.
+    if let Some(key) = options
+        .key
+        .as_ref()
+        .filter(|key| !key.exists() && !key.as_os_str().as_encoded_bytes().contains(&b'%'))
+    {
+        return Err(SessionError::Option {
+            target: target.name.clone(),
+            name: "ssh_key".to_owned(),
+            problem: format!("there is no file {}; name one with a private key", key.display()),
+        });
+    }
     options.control = path("ssh_control_path");
     if let Some(Value::List(more)) = target.options.get("ssh_options") {
         options.extra.clone_from(more);

@@ -10,13 +10,13 @@ use super::{CallContext, CommandOutput, CommandRequest, ToolSpec};
 const DOC: &str = "Runs a shell command on the target and waits for it.
 
 It runs in the foreground, without a terminal and with empty input; a child put into the
-background with & lives on. Working directory and exported variables persist from one call to
-the next; with workdir, one call starts elsewhere. Returns a dict: `output` (stdout and stderr
-as a terminal shows them), `exit_code` (124 after a timeout, 128 + N after signal N, -1 when the
-command could not be started), and `error` (None unless something went wrong beside the exit
-code). Of output over 64 MiB there are head and tail with a line between them, and beside them
-`output_truncated` (True), `output_bytes_omitted` and `output_spill_path`, a file with all of it
-that read_file reads.";
+background with & lives on until the session ends. Working directory and exported variables
+persist from one call to the next; with workdir, one call starts elsewhere. Returns a dict:
+`output` (stdout and stderr as a terminal shows them), `exit_code` (124 after a timeout, 128 + N
+after signal N, -1 when the command could not be started), and `error` (None unless something
+went wrong beside the exit code). Of output over 64 MiB there are head and tail with a line
+between them, and beside them `output_truncated` (True), `output_bytes_omitted` and
+`output_spill_path`, a file with all of it that read_file reads.";
 
 pub(super) fn spec() -> ToolSpec {
     ToolSpec {

@@ -185,7 +185,7 @@ async fn a_target_that_does_not_come_back_is_given_up() {
         assert!(matches!(said, LinkError::Lost { .. }), "{said}");
         assert_eq!(
             said.to_string(),
-            "the connection to exec:test was lost and did not come back within 0.7s: exec:test cannot be reached: no way; wait; the session there ends by itself when its lease runs out"
+            "the connection to exec:test was lost and did not come back within 0.7s: exec:test cannot be reached: no way; wait; what ran there may go on until its lease runs out, and ends then: look before you run it again"
         );
         rig.expire().await;
     }

@@ -300,7 +300,10 @@ fn every_setting_of_a_target_in_the_configuration() {
          cwd: ~/my project\n    python: {}\n    env_passthrough: [PASSED]\n    env: scrubbed\n    transport: polled\n  \
          whole:\n    target: ssh://127.0.0.1:{}\n    ssh_key: {}\n    ssh_options: [HostKeyAlias=talaria-test, \
          UserKnownHostsFile={known}]\n  lost:\n    target: ssh://127.0.0.1:{}\n    ssh_key: {}\n    ssh_options: \
-         [HostKeyAlias=talaria-test, UserKnownHostsFile={known}]\n    cwd: ~/no such folder\n",
+         [HostKeyAlias=talaria-test, UserKnownHostsFile={known}]\n    cwd: ~/no such folder\n  nobody:\n    target: \
+         ssh://127.0.0.1:{}\n    ssh_user: no-such-account\n    ssh_key: {}\n    ssh_options: \
+         [HostKeyAlias=talaria-test, UserKnownHostsFile={known}]\n  keyless:\n    target: ssh://127.0.0.1:{}\n    \
+         ssh_key: /no-such-key\n",
         rig.port,
         key.display(),
         rig.path("tools").join("python-of-mine").display(),
@@ -308,6 +311,9 @@ fn every_setting_of_a_target_in_the_configuration() {
         key.display(),
         rig.port,
         key.display(),
+        rig.port,
+        key.display(),
+        rig.port,
     );
     let file = rig.path("config.yaml");
     std::fs::write(&file, text).unwrap();
@@ -329,6 +335,16 @@ fn every_setting_of_a_target_in_the_configuration() {
     };
     let (printed, error) = run("rig");
     assert_eq!(printed, format!("{folder} 1 passed None ['0', 'passed']\n"), "{error}");
+    let (printed, error) = run("nobody");
+    assert!(
+        printed.is_empty() && error.contains("no-such-account@127.0.0.1"),
+        "{error}"
+    );
+    let (printed, error) = run("keyless");
+    assert!(
+        printed.is_empty() && error.contains("ssh_key") && error.contains("there is no file"),
+        "{error}"
+    );
     let (printed, error) = run("whole");
     let home = rig.path("home");
     assert!(printed.ends_with(" None None None ['10']\n"), "{printed} {error}");
