@@ -32,7 +32,7 @@ paths = listing["output"].splitlines()
 def survey(path):
     """Lines of one file, and those that are comments."""
     page = read_file(path, limit=20_000, raw=True)
-    if "error" in page:
+    if page.get("error"):
         return path, 0, 0
     lines = page["content"].splitlines()
     comments = sum(1 for line in lines if line.lstrip().startswith(("#", "//", '"""')))
