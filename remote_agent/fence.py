@@ -17,6 +17,10 @@ TAKING_OVER = 1.0
 LIMIT = 5.0
 
 
+#: A name of `ended` from when on the broker has been told.
+HEARD = b"heard"
+
+
 class Fenced(Exception):
     """Another relay has the right of way; the text says which."""
 
@@ -70,6 +74,14 @@ def raise_if_ended(folder: directory.Directory) -> None:
     why = directory.words(folder.at(b"ended"))
     if why is not None:
         raise Ended(why.decode("utf-8", "replace"))
+
+
+def hear(folder: directory.Directory) -> None:
+    """Says that the broker has been told of the end. Where there is no room for that it shows in time."""
+    try:
+        os.link(folder.at(b"ended"), folder.at(HEARD))
+    except OSError:
+        pass
 
 
 def is_orphaned(folder: directory.Directory) -> bool:

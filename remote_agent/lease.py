@@ -6,6 +6,7 @@ import os
 import time
 
 import directory
+import fence
 import folders
 
 TYPE_CHECKING = False  # see `processes`
@@ -22,6 +23,8 @@ STOPPED = 1.0
 UNCLAIMED = 4.0
 #: Seconds that a relay gets to carry the rest of the log when the session has ended, and in all.
 FAREWELL, LONGEST_FAREWELL = 2.0, 10.0
+#: Seconds in which one has to come, where none is there just then: it may be looked at now and then only.
+NEXT_LOOK = 2.0
 
 
 #: What is said of a session that nobody wanted any more, and of one that nobody wanted in the end.
@@ -128,7 +131,11 @@ def take_leave(folder: directory.Directory, why: bytes, made: List[bytes]) -> No
     folder.ring(b"bell.r")
     begun = moved = time.monotonic()
     acked = folder.number(b"acked")
-    while folder.holder(directory.RELAY) and time.monotonic() < min(moved + FAREWELL, begun + LONGEST_FAREWELL):
+    patience = NEXT_LOOK
+    while not os.path.lexists(folder.at(fence.HEARD)) and time.monotonic() < min(
+        moved + patience, begun + LONGEST_FAREWELL
+    ):
+        patience = FAREWELL if folder.holder(directory.RELAY) else NEXT_LOOK
         time.sleep(0.005)
         if folder.number(b"acked") != acked:
             acked, moved = folder.number(b"acked"), time.monotonic()

@@ -96,7 +96,8 @@ def _say(kind: bytes, text: str) -> None:
 
 def _see_off(folder: directory.Directory) -> None:
     """The session has ended: stays until nothing is left of it, for our end tells the broker so."""
-    folder.unlock(directory.RELAY)  # the guard waits for us
+    fence.hear(folder)  # the guard waits for us
+    folder.unlock(directory.RELAY)
     deadline = time.monotonic() + SEEN_OFF
     while not fence.is_orphaned(folder):
         if time.monotonic() > deadline:
