@@ -55,7 +55,9 @@ fn describe(options: &SessionOptions, enabled: &[&ToolSpec]) -> String {
     if enabled.is_empty() {
         text.push_str("\nNo tools are enabled; plain Python works.\n");
     } else {
-        text.push_str("\nTools, from hermes_tools import …; each returns a dict, whose `error` is set when it failed:\n");
+        text.push_str(
+            "\nTools, from hermes_tools import …; each returns a dict, whose `error` is set when it failed:\n",
+        );
         for spec in enabled {
             let _ = writeln!(text, "  {}", signature(spec));
             // Its lines as they are: some show a form in which lines and blanks matter.
