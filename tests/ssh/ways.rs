@@ -1,13 +1,14 @@
 //! The ways in that `ssh` knows: over another host, by an alias, by an agent, by certificates, over IPv6.
 
+use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 
 use talaria_broker::backends::ssh::SshOptions;
 use talaria_broker::session::Cell;
 
-use crate::rig::{Rig, is_alive};
-use crate::sessions::{BUSY, nothing_was_lost, noting, signal, wait};
+use crate::rig::{Rig, TARGET, is_alive};
+use crate::sessions::{BUSY, LASTING, Process, lasts, nothing_was_lost, noting, signal, wait};
 
 /// Has `ssh` read this instead of the configuration of whoever runs the test: `HOME` means nothing to it.
 fn reads(rig: &Rig, ssh: &mut SshOptions, configuration: &str) {
@@ -375,6 +376,36 @@ fn every_setting_of_a_target_in_the_configuration() {
         .unwrap();
     let printed = String::from_utf8_lossy(&done.stdout);
     assert_eq!(printed, format!("{folder} True\n"), "{done:?}");
+    rig.nothing_is_left();
+}
+
+/// Then the process that was started has ended long before the connection.
+#[test]
+fn a_connection_that_goes_into_the_background_ends_too() {
+    let Some(rig) = Rig::new() else { return };
+    let mut ssh = rig.ssh_options();
+    let text = host("talaria-test", &rig, "  ForkAfterAuthentication yes");
+    reads(&rig, &mut ssh, &text);
+    let known = rig.path("ssh_config");
+    let known = Command::new("ssh").arg("-G").arg("-F").arg(known).arg("x").output();
+    if !known.unwrap().status.success() {
+        return; // an older one does not know it
+    }
+    let session = rig.open(rig.options_of(ssh.clone()));
+    assert_eq!(session.ok("kept = 1\nprint(1)"), "1\n");
+    assert_eq!(session.ok("print(kept)"), "1\n");
+    rig.close();
+
+    // Nor does it stay behind a broker that is killed.
+    let mut command = rig.cli(&["run", "--on", TARGET, "-c", LASTING]);
+    command
+        .env("PATH", &ssh.environment[OsStr::new("PATH")])
+        .env("TALARIA_CODE_EXECUTION_LEASE", "4s")
+        .env("TALARIA_CODE_EXECUTION_RECONNECT_TIMEOUT", "3s")
+        .env_remove("TALARIA_TERMINAL_SSH_OPTIONS");
+    let mut broker = Process(command.spawn().unwrap());
+    wait("the cell", || lasts(rig.there().iter().map(|seen| &seen.command)));
+    broker.kill();
     rig.nothing_is_left();
 }
 

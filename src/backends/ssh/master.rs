@@ -24,9 +24,10 @@ use crate::backends::{BackendError, ProcessEnd};
 /// ssh with what keeps it from living on when the broker is killed: the end of standard input ends it. The folder of its
 /// socket is made and removed here, so that no kill of the broker leaves it. What the shell itself has to say of a signal
 /// would end it, for nobody may read it any more. It is told more than once: a signal that comes right before ssh
-/// goes to sleep is heeded only when it wakes. One that somebody stopped is woken for it. Last goes the whole group: a
-/// `ProxyCommand` that takes no note of the end of its streams would stay.
-const HELD: &str = r#"exec 3<&0; d=$1; shift; mkdir -m 700 -- "$d" || exit 98; "$@" </dev/null & s=$!; { read -r x <&3; while kill "$s"; do kill -CONT "$s"; sleep 1; done; } 2>/dev/null & r=$!; exec 2>/dev/null; wait "$s"; rm -rf -- "$d"; kill -9 0"#;
+/// goes to sleep is heeded only when it wakes. One that somebody stopped is woken for it. One that has gone into the
+/// background, as the user's configuration may have it, is asked to end. Last goes the whole group: a `ProxyCommand` that
+/// takes no note of the end of its streams would stay.
+const HELD: &str = r#"exec 3<&0; d=$1; shift; mkdir -m 700 -- "$d" || exit 98; "$@" </dev/null & s=$!; { read -r x <&3; while kill "$s"; do kill -CONT "$s"; sleep 1; done; } 2>/dev/null & r=$!; exec 2>/dev/null; wait "$s"; [ "$?" != 0 ] || [ ! -S "$d/m" ] || { kill "$r"; read -r x <&3; "$1" -S "$d/m" -O exit x; }; rm -rf -- "$d"; kill -9 0"#;
 /// How long a connection of ours may take to end.
 const END_LIMIT: Duration = Duration::from_secs(5);
 /// How long ssh may take to say that it is there: it does nothing for that but look.
