@@ -158,7 +158,7 @@ mod tests {
         assert!(attempts.give_up("exec:x", "the relay ended").is_none());
         attempts.left = Duration::ZERO;
         let said = attempts.give_up("exec:x", "the relay ended").unwrap().to_string();
-        assert!(said.contains("within 60s: the relay ended; the session"), "{said}");
+        assert!(said.contains("within 60s: the relay ended; what ran there"), "{said}");
         for _ in 0..SHORT_LIVED {
             attempts.lost(false);
         }
