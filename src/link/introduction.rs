@@ -55,8 +55,11 @@ impl LastWords {
         }
     }
 
-    /// Whether a shell did not find this name, and says no more.
+    /// Whether a shell, or an engine, did not find this name, and says no more.
     pub(crate) fn is_not_found(&self, name: &str) -> bool {
+        if is_an_engines(&self.line) && self.line.contains("not found") && self.line.contains(name) {
+            return true;
+        }
         let says_so = ["not found", "command not found"].map(|words| format!("{name}: {words}"));
         self.end == Some(ProcessEnd::Code(127)) && says_so.iter().any(|words| self.line.ends_with(words))
     }
@@ -97,8 +100,14 @@ impl fmt::Display for LastWords {
 
 /// Waits for the line that says which interpreter this is. What follows it stays in `buffer`.
 pub(crate) async fn introduction(process: &mut Process, buffer: &mut BytesMut) -> Result<Introduction, Unfit> {
-    let Some(found) = introduce(&mut process.stdout, buffer).await else {
-        return Err(unfit(last_words(process).await));
+    let mut before = String::new();
+    let Some(found) = listen(&mut process.stdout, buffer, &mut before).await else {
+        let mut words = last_words(process).await;
+        // An engine says there why it could not start a program.
+        if words.line.is_empty() && is_an_engines(&before) {
+            words.line = telling_line(&before);
+        }
+        return Err(unfit(words));
     };
     let mut numbers = found.version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     if (numbers.next(), numbers.next()) < (Some(3), Some(8)) {
@@ -109,6 +118,20 @@ pub(crate) async fn introduction(process: &mut Process, buffer: &mut BytesMut) -
 
 /// The same for an interpreter that is known to be fit; `None` when it ended or said other things.
 pub(crate) async fn introduce<R: AsyncRead + Unpin>(stdout: &mut R, buffer: &mut BytesMut) -> Option<Introduction> {
+    listen(stdout, buffer, &mut String::new()).await
+}
+
+/// Docker's and Podman's words for a program that their runtime did not start.
+fn is_an_engines(line: &str) -> bool {
+    line.contains("OCI runtime")
+}
+
+/// The same, and the line that came last before it.
+async fn listen<R: AsyncRead + Unpin>(
+    stdout: &mut R,
+    buffer: &mut BytesMut,
+    before: &mut String,
+) -> Option<Introduction> {
     loop {
         if let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
             let line = buffer.split_to(end + 1);
@@ -122,6 +145,7 @@ pub(crate) async fn introduce<R: AsyncRead + Unpin>(stdout: &mut R, buffer: &mut
                 });
             }
             debug!(line = %text, "the interpreter said something before it began");
+            *before = text;
             continue;
         }
         if buffer.len() > MAX_BANNER || !matches!(stdout.read_buf(buffer).await, Ok(1..)) {

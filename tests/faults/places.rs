@@ -106,7 +106,7 @@ fn the_oldest_interpreter_that_is_fit() {
 #[test]
 fn no_python_or_an_old_one_is_said() {
     let Some(rig) = Rig::new() else { return };
-    for (variant, words) in [("nopython", "Python"), ("oldpython", "3.6")] {
+    for (variant, words) in [("nopython", "python3.8: is not there"), ("oldpython", "3.6")] {
         let (options, image) = rig.ours(variant);
         let session = rig.open(options);
         let outcome = session.cell("print(1)");

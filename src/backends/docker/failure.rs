@@ -203,12 +203,12 @@ fn missing_program(message: &str, program: &str) -> Option<&'static str> {
     let says = |word: &str| message.contains(word);
     let about_it = says(&format!("\"{program}\"")) || says(&format!("`{program}`"));
     if says("executable file not found") || says("command that was not found") {
-        return Some("it was not found");
+        return Some("is not there");
     }
     // runc: exec: "/x": stat /x: no such file or directory; crun: executable file `/x` not found.
     if about_it && (says("executable file") || says("exec: ")) {
         if says("no such file or directory") || says("not found") {
-            return Some("it was not found");
+            return Some("is not there");
         }
         if says("permission denied") || says("is a directory") {
             return Some("it cannot be executed");
@@ -246,19 +246,19 @@ mod tests {
                 "failed to create shim: OCI runtime create failed: container_linux.go:380: starting container process caused: \
                  exec: \"python3\": executable file not found in $PATH: unknown",
                 "python3",
-                Some("it was not found"),
+                Some("is not there"),
             ),
             (
                 "failed to create task for container: failed to create shim task: OCI runtime create failed: runc create failed: \
                  unable to start container process: exec: \"/opt/py\": stat /opt/py: no such file or directory: unknown",
                 "/opt/py",
-                Some("it was not found"),
+                Some("is not there"),
             ),
             (
                 "crun: executable file `python3` not found in $PATH: No such file or directory: OCI runtime attempted to invoke \
                  a command that was not found",
                 "python3",
-                Some("it was not found"),
+                Some("is not there"),
             ),
             (
                 "OCI runtime create failed: runc create failed: unable to start container process: exec: \"/etc\": permission \
