@@ -80,7 +80,11 @@ impl LastWords {
     /// better the next time.
     pub(crate) fn may_pass(&self) -> bool {
         let is_silent = self.line.is_empty() || self.line.contains("connection reset by peer");
-        matches!(self.end, Some(ProcessEnd::Code(126))) && is_silent
+        match self.end {
+            Some(ProcessEnd::Code(126)) => is_silent,
+            Some(ProcessEnd::Code(2)) => self.line == CRASHED,
+            _ => false,
+        }
     }
 }
 
@@ -176,8 +180,15 @@ pub(crate) async fn last_words(process: &mut Process) -> LastWords {
     }
 }
 
+/// What is said of a program written in Go, as the engines' helpers are, that ended with the traces of its routines: those
+/// of one that was denied a thread.
+const CRASHED: &str = "a helper of its engine crashed";
+
 /// A traceback says it in its last line, everything else in its first.
 fn telling_line(text: &str) -> String {
+    if text.contains("goroutine ") && text.contains("runtime.") {
+        return CRASHED.to_owned();
+    }
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let line = if text.contains("Traceback (") {
         lines.next_back()
@@ -225,6 +236,8 @@ mod tests {
             (ProcessEnd::Code(126), reset, true),
             (ProcessEnd::Code(126), "sh: python3: Permission denied", false),
             (ProcessEnd::Code(127), "", false),
+            (ProcessEnd::Code(2), CRASHED, true),
+            (ProcessEnd::Code(2), "python3: can't open file", false),
             (ProcessEnd::Lost, "", false),
         ] {
             assert_eq!(words(end, line).may_pass(), passes, "{end:?} {line}");
@@ -248,6 +261,9 @@ mod tests {
             telling_line("Traceback (most recent call last):\n  x\nValueError: y\n"),
             "ValueError: y"
         );
+        // Of a long one only the end is kept.
+        let trace = "6\nruntime.newm(0x0)\n\truntime/proc.go:2243 +0x6\n\ngoroutine 1 [runnable, locked to thread]:\nmain.main()";
+        assert_eq!(telling_line(trace), CRASHED);
         assert_eq!(words(ProcessEnd::Code(3), "x").to_string(), "exited with 3: x");
         assert_eq!(words(ProcessEnd::Signal(9), "").to_string(), "was ended by signal 9");
     }

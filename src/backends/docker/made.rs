@@ -201,7 +201,17 @@ impl Made {
             _ => None,
         };
         let code = code.or(of_watch);
-        let how = match (cause(&self.shared.engine.docker, &container.id).await, code) {
+        let docker = &self.shared.engine.docker;
+        let mut found = cause(docker, &container.id).await;
+        // The engine may hear of a lack of memory a little later than of the end.
+        for _ in 0..LATER_LOOKS {
+            if found.is_some() || code != Some(KILLED) {
+                break;
+            }
+            tokio::time::sleep(LATER).await;
+            found = cause(docker, &container.id).await;
+        }
+        let how = match (found, code) {
             (Some(Cause::Memory), _) => return self.out_of_memory(),
             (Some(Cause::Outside), _) => "was stopped or removed from outside (docker stop, kill or rm)".to_owned(),
             (_, Some(KILLED)) => {
@@ -216,6 +226,10 @@ impl Made {
 
 /// The exit code of a container whose first process got SIGKILL, which only the machine itself can send it.
 const KILLED: i64 = 137;
+
+/// How often, and how long later, the engine is asked again what ended a container that was killed.
+const LATER_LOOKS: u32 = 5;
+const LATER: Duration = Duration::from_millis(100);
 
 /// What ended a container, where it was not its first process itself.
 enum Cause {
