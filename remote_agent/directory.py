@@ -220,6 +220,24 @@ class Directory:
                 os.close(fd)
         self._bells.clear()
 
+    def _opened(self) -> int:
+        """A descriptor of the folder itself: something else may be put in its place at any time. OSError: it was."""
+        below = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            _check_ours(os.fstat(below), self.path)
+        except OSError:
+            os.close(below)
+            raise
+        return below
+
+    def put(self, name: bytes, data: bytes) -> None:
+        """Makes a file in D, and in nothing else that bears its name. OSError."""
+        below = self._opened()
+        try:
+            put(name, data, below)
+        finally:
+            os.close(below)
+
     def is_gone(self) -> bool:
         """Whether it was removed, or replaced, since it was opened."""
         return os.fstat(self._lock).st_nlink == 0
@@ -282,12 +300,15 @@ class Directory:
 
     def listen(self, name: bytes) -> int:
         """Makes a bell if it is not there, and opens it to be rung."""
-        path = self.at(name)
+        below = self._opened()
         try:
-            os.mkfifo(path, 0o600)
-        except FileExistsError:
-            pass
-        fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                os.mkfifo(name, 0o600, dir_fd=below)
+            except FileExistsError:
+                pass
+            fd = os.open(name, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=below)
+        finally:
+            os.close(below)
         _check_bell(fd)
         return fd
 

@@ -536,7 +536,7 @@ class Relay:
 
     def _keep_code(self) -> None:
         try:
-            directory.put(self._folder.at(b"code"), b"%x\n" % sys.hexversion + self._code)
+            self._folder.put(b"code", b"%x\n" % sys.hexversion + self._code)
         except OSError:
             pass  # the next link will say so
 

@@ -205,7 +205,7 @@ class Spool:
         try:
             directory.make(self._path, self._disk, numbers)
             if self._code is not None:
-                directory.put(self._folder.at(b"code"), self._code)
+                self._folder.put(b"code", self._code)
             relay = self._folder.take_bell(b"bell.r")
             self._folder.open()
             self._loop.unwatch(self._bell)
