@@ -148,6 +148,7 @@ class Searcher:
         """Hands it a search. False: it has ended."""
         view = memoryview(wire.pack(b"V", *request))
         try:
+            os.kill(self._pid, signal.SIGCONT)  # a script may have stopped it while it was idle
             while view:
                 view = view[os.write(self._requests, view) :]
         except OSError:

@@ -55,6 +55,10 @@ def test_a_process_that_searched_is_kept_for_the_next_search_of_a_worker(folder)
             search_as(b"3", ENDLESS)
         assert search_as(b"4")[3] == b"f"
         assert children() == [kept]
+        # One that was stopped meanwhile is woken.
+        os.kill(kept, signal.SIGSTOP)
+        assert search_as(b"stopped")[3] == b"f"
+        assert children() == [kept]
         # One that was killed meanwhile is not asked again.
         os.kill(kept, signal.SIGKILL)
         while os.path.exists("/proc/%d/fd/1" % kept):
