@@ -1,0 +1,96 @@
+"""What goes wrong on request. A fault is a JSON object; the list that is active is replaced as a whole.
+
+| `fault` | what happens | keys |
+| --- | --- | --- |
+| `cut` | a stream breaks after that many bytes | `stream` (`stdout`, `stderr`, `stdin`), `after`, `how` |
+| `lost` | the work is done, the answer never arrives | `method`, `how` |
+| `late` | the answer takes longer | `method`, `seconds` |
+| `status` | nothing is done, the call fails | `method`, `code`, `message`, `retry_after` |
+| `jwt` | tokens are valid for so long | `of` (`auth`, `router`, `both`), `seconds` |
+| `task_id` | the older generation's task ids come late | `seconds` |
+| `build` | a build is `slow`, logs `no_result` at its end, or is a `failure` | `tag`, `how`, `seconds`, `message` |
+| `down` | nobody listens | `which` (`control`, `router`, `gateway`, `all`) |
+| `page` | lists of sandboxes come in pages of so many | `size` |
+
+All: `count` (how often; without it always), `skip` (so many are let through first). `how` of `cut` and `lost`: `reset`
+(the stream is reset), `disconnect` (the connection breaks, with all that is on it), or the name of a status. `method`
+and `tag` may hold wildcards; the gateway's methods are `gateway.create`, `gateway.start`, `gateway.poll`,
+`gateway.cancel` and `gateway.terminate`, whose `code` is a number.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Any
+
+#: Keys by kind, with what they are when they are not given; `...` must be given.
+KINDS: dict[str, dict[str, Any]] = {
+    "cut": {"stream": ..., "after": ..., "how": "reset"},
+    "lost": {"method": ..., "how": "disconnect"},
+    "late": {"method": ..., "seconds": ...},
+    "status": {"method": ..., "code": ..., "message": "injected", "retry_after": None},
+    "jwt": {"of": "both", "seconds": ...},
+    "task_id": {"seconds": ...},
+    "build": {"tag": "*", "how": ..., "seconds": 0.5, "message": "Image build failed"},
+    "down": {"which": "all"},
+    "page": {"size": ...},
+}
+
+
+class BadFault(Exception):
+    """What was posted is no list of faults; the text says why."""
+
+
+class Fault:
+    """One that is active."""
+
+    def __init__(self, given: Any) -> None:
+        if not isinstance(given, dict) or given.get("fault") not in KINDS:
+            raise BadFault("%r: `fault` must be one of %s" % (given, ", ".join(KINDS)))
+        self.kind: str = given["fault"]
+        keys = KINDS[self.kind]
+        unknown = set(given) - set(keys) - {"fault", "count", "skip"}
+        missing = [key for key, default in keys.items() if default is ... and key not in given]
+        if unknown or missing:
+            raise BadFault("%r: unknown %s, missing %s" % (given, sorted(unknown), missing))
+        self._keys = {**keys, **given}
+        self.count: int | None = given.get("count")
+        self.skip: int = given.get("skip", 0)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._keys[key]
+
+    def fits(self, subject: dict[str, str]) -> bool:
+        """Whether it is about this method, stream, tag …"""
+        return all(fnmatchcase(value, str(self._keys[key])) for key, value in subject.items())
+
+
+class Faults:
+    """All that are active."""
+
+    def __init__(self) -> None:
+        self._active: list[Fault] = []
+
+    def replace(self, given: Any) -> None:
+        """From now on these."""
+        if not isinstance(given, list):
+            raise BadFault("a list of faults is expected")
+        self._active = [Fault(one) for one in given]
+
+    def find(self, kind: str, **subject: str) -> Fault | None:
+        """One that strikes now; it is counted."""
+        for fault in self._active:
+            if fault.kind != kind or not fault.fits(subject):
+                continue
+            if fault.skip > 0:
+                fault.skip -= 1
+            elif fault.count is None:
+                return fault
+            elif fault.count > 0:
+                fault.count -= 1
+                return fault
+        return None
+
+    def down(self) -> set[str]:
+        """Names of what is down; not counted."""
+        return {fault["which"] for fault in self._active if fault.kind == "down"}
