@@ -18,7 +18,7 @@ import survey
 TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
     import signal
-    from typing import Any, Callable, Dict, List, NoReturn
+    from typing import Any, Callable, Dict, List, NoReturn, Tuple
 else:
     import _signal as signal
 
@@ -53,13 +53,15 @@ def main(configuration: Dict[str, List[bytes]], modules: Any) -> NoReturn:
     try:
         _enter(survey.expand(os.fsdecode(value("cwd")), survey.home(entry)))
         home = survey.home(entry)
-        told = _fork_guard(configuration, os.fsencode(home), modules)
+        answer = _fork_guard(configuration, os.fsencode(home), modules)
+        import relay  # while the guard makes the directory
+
+        told = _told(answer)
         if value("work"):
             _enter(os.path.realpath(os.fsdecode(told) + "/disk/work"))
     except _Refused as refused:
         os.write(1, frames.pack(b"E", refused.key, str(refused).encode("utf-8", "backslashreplace")))
         os._exit(1)
-    import relay
 
     def facts() -> str:
         return notation.text(survey.facts(entry, home, variables, value("interpreters") == b"project"))
@@ -84,8 +86,8 @@ def _enter(folder: str) -> None:
         raise _Refused(text) from None
 
 
-def _fork_guard(configuration: Dict[str, List[bytes]], home: bytes, modules: Any) -> bytes:
-    """Starts the guard, apart from us, and returns the directory that it made.
+def _fork_guard(configuration: Dict[str, List[bytes]], home: bytes, modules: Any) -> int:
+    """Starts the guard, apart from us; returns the pipe in which it answers with the directory that it made.
 
     It makes it, and not we: from the first moment there is somebody who removes it. Where this process has to stay it
     becomes the guard, and the call returns in a child.
@@ -105,12 +107,26 @@ def _fork_guard(configuration: Dict[str, List[bytes]], home: bytes, modules: Any
     except OSError as error:
         os.write(theirs, _refusal(error))
     os.close(theirs)
-    with open(ours, "rb") as file:
+    return ours
+
+
+def _told(answer: int) -> bytes:
+    """The directory that the guard made."""
+    with open(answer, "rb") as file:
         told = file.read()
     if told.startswith(b"+"):
         return told[1:]
     text = told[1:].decode("utf-8", "replace") or "the process that guards the session could not be started"
     raise _Refused(text, _NO_PROCESS if told.startswith(b"!") else b"")
+
+
+def _refuse(answer: int, relay: int, error: Exception) -> NoReturn:
+    """Ends the guard, which tells the process that was started first why."""
+    os.write(answer, _refusal(error))
+    os.close(answer)
+    if relay:
+        os.waitpid(relay, 0)  # it says so; all ends with us
+    os._exit(1)
 
 
 def _refusal(error: Exception) -> bytes:
@@ -154,6 +170,13 @@ def _fork_and_leave(child: Callable[[], None], answer: int) -> NoReturn:
 def _guard(configuration: Dict[str, List[bytes]], home: bytes, answer: int, relay: int, modules: Any) -> None:
     """Makes the directory, says where, and guards it. Never returns."""
     try:
+        processes.ignore_signals()
+        processes.become_subreaper()
+        terms = float(configuration["first_lease"][0]), float(configuration["lease"][0])
+        try:
+            supervisor, place, held = _fork_supervisor(terms, modules)
+        except OSError as error:
+            _refuse(answer, relay, error)
         import keeper
         import places
 
@@ -164,19 +187,54 @@ def _guard(configuration: Dict[str, List[bytes]], home: bytes, answer: int, rela
             bases = places.bases(wanted, home)
             if configuration["work"] != [b""]:
                 os.mkdir(made[0] + b"/disk/work", 0o700)
-            terms = float(configuration["first_lease"][0]), float(configuration["lease"][0])
-            guard = keeper.begin(made, bases, terms, relay, modules)
         except (OSError, places.Unusable) as error:
             folders.remove(made)
-            os.write(answer, _refusal(error))
-            os.close(answer)
-            if relay:
-                os.waitpid(relay, 0)  # it says so; all ends with us
-            os._exit(1)
+            _refuse(answer, relay, error)
+        os.write(place, b"\0".join(made))
+        os.close(place)
         os.write(answer, b"+" + made[0])
         os.close(answer)
-        guard()
+        keeper.guard(supervisor, made, bases, terms, relay, held)
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(1)
+
+
+def _fork_supervisor(terms: Tuple[float, float], modules: Any) -> Tuple[int, int, int]:
+    """Starts the supervisor: its process, the pipe in which it is told what was made for it, and the one whose end says
+    that the guard was killed.
+
+    Before there is anything for it to do: most of what it has to do until then is to load its program.
+    """
+    life, held = os.pipe()
+    told, place = os.pipe()
+    guard = os.getpid()
+    pid = processes.fork()
+    if pid == 0:
+        _supervise(terms, guard, life, told, modules)
+    os.close(life)
+    os.close(told)
+    return pid, place, held
+
+
+def _supervise(terms: Tuple[float, float], guard: int, life: int, told: int, modules: Any) -> NoReturn:
+    code = 1
+    try:
+        processes.withdraw(life, told)
+        from lease import Lease
+        from spool import Spool
+        from supervisor import Supervisor
+
+        program = modules.program()
+        for _, _, compiled in program:
+            compiled()  # before somebody waits for it
+        with open(told, "rb") as file:
+            made = file.read()
+        if made:
+            paths = made.split(b"\0")
+            code = Supervisor(Spool(paths, Lease(*terms)), paths[:1], guard, life, program).run()
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(code)

@@ -5,7 +5,6 @@ removes what is left. As PID 1 it also ends the session when the container is to
 from __future__ import annotations
 
 import os
-import sys
 import time
 
 import directory
@@ -20,7 +19,7 @@ from watch import Watch
 TYPE_CHECKING = False  # see `processes`
 if TYPE_CHECKING:
     import signal
-    from typing import Any, Callable, List, NoReturn, Optional, Tuple
+    from typing import List, NoReturn, Optional, Tuple
 else:
     import _signal as signal
 
@@ -31,56 +30,28 @@ _END_LIMIT = trees.GRACE + 1.0
 _END = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 
 
-def begin(
-    made: List[bytes],
-    bases: List[bytes],
-    terms: Tuple[float, float],
-    relay: int,
-    modules: Any,
-) -> Callable[[], NoReturn]:
-    """Starts the supervisor; what it returns guards the session to its end. OSError: it could not be started.
-
-    ``made`` are the session's directory and its folder on a disk, ``bases`` where others may lie, ``terms`` those of
-    the lease, ``relay`` is the first relay, should it be our child.
-    """
-    processes.ignore_signals()
-    processes.become_subreaper()
-    # The supervisor holds the read end: end-of-file there means that the guard was killed.
-    life, held = os.pipe()
-    guard = os.getpid()
-    pid = processes.fork()
-    if pid == 0:
-        _withdraw(life)
-        _supervise(made, terms, guard, life, modules)
-    os.close(life)
-    return lambda: _guard(pid, made, bases, terms, relay, held)
-
-
-def _withdraw(*keep: int) -> None:
-    """Lets go of all descriptors but these: nobody is to wait for us."""
-    quiet = processes.null()
-    for target in (0, 1, 2):
-        os.dup2(quiet, target)
-    processes.close_all_but(0, 1, 2, *keep)
-    os.chdir("/")
-
-
-def _guard(
+def guard(
     pid: int, made: List[bytes], bases: List[bytes], terms: Tuple[float, float], relay: int, held: int
 ) -> NoReturn:
+    """Guards the session to its end.
+
+    ``pid`` is its supervisor, ``made`` its directory and its folder on a disk, ``bases`` where others may lie,
+    ``terms`` those of the lease, ``relay`` the first relay, should it be our child, ``held`` what shows the supervisor
+    that we live.
+    """
     # The stream of a relay that is our child does not end with it, but with us.
     stream = os.dup(1) if relay else -1
-    _withdraw(held, stream)
-    guard = os.getpid()
+    processes.withdraw(held, stream)
+    own = os.getpid()
     folder = directory.Directory(made[0])
     folder.lock(directory.GUARD)
     watch = LeaseWatch(pid, held, folder, Lease(*terms), made, bases)
     watch.relay, watch.stream = relay, stream
     status = watch.run()
     _settle(made[0])
-    processes.kill_below(guard, spared=[relay])
+    processes.kill_below(own, spared=[relay])
     take_leave(folder, watch.why or _how(status), made)
-    processes.kill_below(guard)
+    processes.kill_below(own)
     os._exit(0)
 
 
@@ -94,22 +65,6 @@ def _settle(session: bytes) -> None:
         except OSError:
             return
         time.sleep(0.005)
-
-
-def _supervise(made: List[bytes], terms: Tuple[float, float], guard: int, life: int, modules: Any) -> NoReturn:
-    code = 1
-    try:
-        from spool import Spool
-        from supervisor import Supervisor
-
-        program = modules.program()
-        for _, _, compiled in program:
-            compiled()  # before somebody waits for it
-        code = Supervisor(Spool(made, Lease(*terms)), made[:1], guard, life, program).run()
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-    finally:
-        os._exit(code)
 
 
 def _how(status: Optional[int]) -> bytes:

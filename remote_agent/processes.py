@@ -120,6 +120,15 @@ def close_all_but(*keep: int) -> None:
     os.closerange(low, highest + 1)
 
 
+def withdraw(*keep: int) -> None:
+    """Lets go of all descriptors but these, and of the working directory: nobody is to wait for us."""
+    quiet = null()
+    for target in (0, 1, 2):
+        os.dup2(quiet, target)
+    close_all_but(0, 1, 2, *keep)
+    os.chdir("/")
+
+
 def make_folder(path: bytes) -> None:
     """Makes a folder below the session's own, and that one too, should a cell have removed them.
 
