@@ -48,6 +48,9 @@ class Context:
 
     async def break_off(self, how: str) -> None:
         """Ends the call as a network or a worker would. Always raises."""
+        # A break throws away what the other side has received and not yet looked at: let it look, or an endless row of
+        # breaks would make no progress.
+        await asyncio.sleep(0.01)
         if how == "disconnect":
             self._stream._stream._transport.abort()
         elif how == "reset":
