@@ -4,6 +4,8 @@
 pub mod command;
 pub mod docker;
 pub mod local;
+pub mod modal;
+pub mod owner;
 pub mod ssh;
 
 use std::collections::BTreeMap;
@@ -187,6 +189,11 @@ pub trait Target: Send + Sync {
         Vec::new()
     }
 
+    /// What whoever uses it should know of it now, beside what its cells come to: that it will end soon, and the like.
+    fn notice(&self) -> Option<String> {
+        None
+    }
+
     /// What became of it. Bounded in time (seconds).
     async fn state(&self) -> TargetState;
 
@@ -237,4 +244,14 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// When that fails. The future may be dropped before it is done.
     async fn open(&self, progress: &dyn Progress) -> Result<Arc<dyn Target>, BackendError>;
+}
+
+/// A name that nobody guesses: 12 hex digits.
+fn random_name() -> String {
+    let mut bytes = [0; 6];
+    if getrandom::fill(&mut bytes).is_err() {
+        // Nothing secret hangs on it; a name that is taken is refused.
+        bytes.copy_from_slice(&std::process::id().to_be_bytes().repeat(2)[..6]);
+    }
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -107,7 +107,7 @@ fn log(global: &Global, environment: &Environment) -> anyhow::Result<()> {
         _ => EnvFilter::new(level),
     };
     // What an engine says of a container holds the container's secrets, and its client logs that; what is asked of a
-    // provider holds its key. The last tell of what is an error of a tool or no error at all.
+    // provider holds its key. Others tell of what is an error of a tool or no error at all.
     let quiet = [
         "bollard=info",
         "hyper=info",
@@ -116,6 +116,8 @@ fn log(global: &Global, environment: &Environment) -> anyhow::Result<()> {
         "reqwest=info",
         "rustls=info",
         "rustls_platform_verifier=off",
+        "tonic=info",
+        "tower=info",
         "html5ever=error",
     ]
     .map(str::parse::<tracing_subscriber::filter::Directive>);

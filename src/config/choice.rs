@@ -110,6 +110,19 @@ choice! {
 }
 
 choice! {
+    /// How Modal is reached.
+    ModalMode {
+        /// With the account that is set up here, else through the gateway.
+        #[default]
+        Auto = "auto",
+        /// With an account of Modal's.
+        Direct = "direct",
+        /// Through the gateway, without one.
+        Managed = "managed",
+    }
+}
+
+choice! {
     /// Who answers `web_search`.
     SearchProvider {
         /// A SearXNG instance, wherever it runs.

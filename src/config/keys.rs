@@ -1,6 +1,6 @@
 //! The table of keys. Reading, variables, suggestions, printing and the template's test all go by it.
 
-use super::choice::{EnvPolicy, ExtractProvider, Mode, Rpc, SearchProvider, TOOLS, Transport};
+use super::choice::{EnvPolicy, ExtractProvider, ModalMode, Mode, Rpc, SearchProvider, TOOLS, Transport};
 use super::value::{Kind, Value};
 use crate::limits::Limits;
 use crate::suggest::nearest;
@@ -37,6 +37,10 @@ const CONTAINER_MEMORY: u64 = 5_120;
 
 /// The time that connecting to an SSH host and logging in may take, in seconds.
 const SSH_CONNECT_TIMEOUT: u64 = 30;
+
+/// The longest life of a Modal sandbox, and the time after which one ends in which nothing runs, in seconds.
+const MODAL_LIFETIME: u64 = 24 * 60 * 60;
+const MODAL_IDLE_TIMEOUT: u64 = 10 * 60;
 
 const fn key(path: &'static str, kind: Kind, default: fn() -> Option<Value>) -> Key {
     Key { path, kind, default }
@@ -144,7 +148,22 @@ pub(super) const KEYS: &[Key] = &[
         seconds(SSH_CONNECT_TIMEOUT)
     }),
     key("terminal.modal_image", Kind::Text, unset),
-    key("terminal.modal_mode", Kind::Text, unset),
+    key("terminal.modal_mode", Kind::Choice(ModalMode::WORDS), || {
+        text(ModalMode::default().as_str())
+    }),
+    key("terminal.modal_app", Kind::Text, || text("talaria")),
+    key("terminal.modal_environment", Kind::Text, unset),
+    key("terminal.modal_gpu", Kind::Text, unset),
+    key("terminal.modal_region", Kind::List, empty_list),
+    key("terminal.modal_network", Kind::Switch, || Some(Value::Switch(true))),
+    key("terminal.modal_env", Kind::Map, empty_map),
+    key("terminal.modal_registry_secret", Kind::Text, unset),
+    key("terminal.modal_lifetime", Kind::Duration, || seconds(MODAL_LIFETIME)),
+    key("terminal.modal_idle_timeout", Kind::Duration, || {
+        seconds(MODAL_IDLE_TIMEOUT)
+    }),
+    key("terminal.modal_keep", Kind::Switch, off),
+    key("terminal.modal_snapshot", Kind::Switch, off),
     key("tools.disabled", Kind::Some(&TOOLS), empty_list),
     key("web.search.provider", Kind::Choice(SearchProvider::WORDS), unset),
     key("web.search.url", Kind::Url, unset),

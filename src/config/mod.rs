@@ -7,8 +7,7 @@
 //!
 //! The file is Talaria's own, in which a key that does not exist is an error, or the agent's (`$HERMES_HOME/config.yaml`),
 //! of which only the sections `code_execution`, `terminal`, `targets` and `web` are looked at, and a key in them that
-//! Talaria does not know makes a warning. Settings of targets that this version cannot open are read, checked and kept all
-//! the same ([`Config::setting`]).
+//! Talaria does not know makes a warning.
 //!
 //! [`template`] is the documentation of all keys: a file to start from, in which every default is spelt out.
 
@@ -27,7 +26,7 @@ mod web;
 
 #[cfg(test)]
 pub(crate) use choice::TOOLS;
-pub use choice::{EnvPolicy, ExtractProvider, Mode, Rpc, SearchProvider, Transport, UnknownChoice};
+pub use choice::{EnvPolicy, ExtractProvider, ModalMode, Mode, Rpc, SearchProvider, Transport, UnknownChoice};
 pub use error::{ConfigError, Origin};
 pub use hosts::{HostPattern, NoHostPattern};
 pub use layers::Flags;

@@ -189,15 +189,16 @@ impl Config {
         let (spec, entry) = match asked.kind() {
             TargetKind::Configured { name } => {
                 let entry = self.targets.get(name).ok_or_else(|| {
-                    TargetError::unknown_name(name, self.targets.keys().map(String::as_str), self.openable())
+                    TargetError::unknown_name(
+                        name,
+                        self.targets.keys().map(String::as_str),
+                        self.targets.keys().cloned().collect(),
+                    )
                 })?;
                 (&entry.target, Some(entry))
             }
             _ => (asked, None),
         };
-        if !spec.kind().can_be_opened() {
-            return Err(TargetError::not_supported(asked.as_str(), spec, self.openable()));
-        }
         let is_overridden =
             |path: &str| matches!(self.layers.get(path), Some((_, Origin::Flag(_) | Origin::Variable(_))));
         let own_text = |path: &str, name: &str| {
@@ -232,15 +233,6 @@ impl Config {
                 .map_or_else(|| self.env_passthrough.clone(), <[String]>::to_vec),
             env: entry.map(TargetOptions::env).unwrap_or_default(),
         })
-    }
-
-    /// The configured names that can be opened.
-    fn openable(&self) -> Vec<String> {
-        let local = self
-            .targets
-            .iter()
-            .filter(|(_, entry)| entry.target.kind().can_be_opened());
-        local.map(|(name, _)| name.clone()).collect()
     }
 
     /// A name in the file that the same file does not define is a slip of the file, and told as one. What a variable or

@@ -80,13 +80,21 @@ const LOCAL_KEYS: [&str; 5] = ["target", "cwd", "python", "mode", "env_passthrou
 fn has_effect(option: &str, kind: &TargetKind) -> bool {
     let of_a_container = option.starts_with("docker_") || option.starts_with("container_");
     let of_a_host = option.starts_with("ssh_");
+    let of_a_sandbox = option.starts_with("modal_");
     match kind {
         TargetKind::Local => LOCAL_KEYS.contains(&option),
         // Which host it is stands in the target.
-        TargetKind::Ssh { .. } => !of_a_container && option != "ssh_host",
-        TargetKind::Docker { .. } | TargetKind::Container { .. } | TargetKind::Compose { .. } => !of_a_host,
-        TargetKind::Exec { .. } => !of_a_container && !of_a_host,
-        _ => true,
+        TargetKind::Ssh { .. } => !of_a_container && !of_a_sandbox && option != "ssh_host",
+        TargetKind::Docker { .. } | TargetKind::Container { .. } | TargetKind::Compose { .. } => {
+            !of_a_host && !of_a_sandbox
+        }
+        TargetKind::Exec { .. } => !of_a_container && !of_a_host && !of_a_sandbox,
+        // Which image it is stands in the target, where it names one.
+        TargetKind::Modal { image } => {
+            !of_a_host && !option.starts_with("docker_") && (option != "modal_image" || image.is_none())
+        }
+        TargetKind::ModalSandbox { .. } => !of_a_container && !of_a_host && (!of_a_sandbox || option == "modal_mode"),
+        TargetKind::Configured { .. } => true,
     }
 }
 
@@ -143,6 +151,8 @@ pub(super) fn read_target(reader: &mut Reader<'_>, entry: &Entry) -> Result<Targ
                 TargetKind::Local => "this machine",
                 TargetKind::Ssh { .. } => "an SSH host that stands in its address",
                 TargetKind::Exec { .. } => "behind a command",
+                TargetKind::Modal { .. } => "a sandbox of Modal's",
+                TargetKind::ModalSandbox { .. } => "a sandbox that exists",
                 _ => "a container",
             };
             reader.warn(format!(

@@ -12,9 +12,11 @@ mod build;
 mod elsewhere;
 mod mask;
 mod names;
+mod secret;
 mod snapshot;
 
 pub use build::{Built, PassRules, Withheld, WithheldReason};
 pub(crate) use names::without_login;
 pub use names::{BROKER_CREDENTIALS, HERMES_PASSED, SECRET_WORDS, is_broker_credential, is_secret_name};
+pub use secret::Secret;
 pub use snapshot::Environment;

@@ -1,5 +1,7 @@
 //! From a resolved target to its backend: what the configuration says, in the terms of each kind of target.
 
+mod modal;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,6 +13,7 @@ use crate::backends::docker::{
     RunningOptions, Volume, Which, parse_cpus, parse_memory, parse_shm_size,
 };
 use crate::backends::local::Local;
+use crate::backends::modal::ModalImage;
 use crate::backends::ssh::{SshBackend, SshOptions};
 use crate::config::{Config, ResolvedTarget, Value};
 use crate::environment::{Environment, PassRules};
@@ -60,9 +63,10 @@ pub(super) fn backend(
         TargetKind::Ssh { destination, port } => {
             Arc::new(SshBackend::new(ssh(target, destination, *port, environment)?))
         }
-        TargetKind::Modal { .. } | TargetKind::ModalSandbox { .. } | TargetKind::Configured { .. } => {
-            return Err(TargetError::not_supported(&target.name, &target.spec, Vec::new()).into());
-        }
+        TargetKind::Modal { image } => Arc::new(ModalImage::new(modal::image(target, image.as_deref(), environment)?)),
+        TargetKind::ModalSandbox { id } => Arc::new(modal::existing(target, id, environment)?),
+        // What was resolved is never another name.
+        TargetKind::Configured { name } => return Err(TargetError::unknown_name(name, [], Vec::new()).into()),
     };
     Ok((backend, None))
 }

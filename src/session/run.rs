@@ -127,6 +127,9 @@ impl Inner {
                 relinks.reason
             ));
         }
+        prepared
+            .notices
+            .extend(state.target.as_ref().and_then(|target| target.notice()));
 
         if let Ok(done) = &done
             && done.why == "unbegun"

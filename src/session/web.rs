@@ -3,10 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::config::{ExtractProvider, SearchProvider, Web, web_address};
-use crate::environment::Environment;
-use crate::web::{
-    Endpoint, ExtractOptions, Key, NO_PROVIDER, Proxies, Reader, SearchOptions, Secret, Unusable, WebOptions,
-};
+use crate::environment::{Environment, Secret};
+use crate::web::{Endpoint, ExtractOptions, Key, NO_PROVIDER, Proxies, Reader, SearchOptions, Unusable, WebOptions};
 
 /// What a provider is known by: its own address, the variable that usually holds its key, and whether it needs one.
 struct Known {
@@ -201,7 +199,7 @@ fn endpoint(
 pub(super) const PROXIES: [&str; 4] = ["http_proxy", "https_proxy", "all_proxy", "no_proxy"];
 
 /// The proxies of the usual variables.
-fn proxies(environment: &Environment) -> Proxies {
+pub(super) fn proxies(environment: &Environment) -> Proxies {
     let [http, https, all, no] = PROXIES.map(|name| proxy(environment, name).unwrap_or_default().1);
     Proxies { http, https, all, no }
 }

@@ -2,7 +2,6 @@
 
 use thiserror::Error;
 
-use super::spec::TargetSpec;
 use crate::suggest::nearest;
 
 /// Why a target cannot be used.
@@ -46,20 +45,7 @@ pub enum TargetError {
         name: String,
         /// The nearest name.
         suggestion: Option<String>,
-        /// The configured names that can be opened.
-        configured: Vec<String>,
-    },
-    /// A right target that this version cannot open.
-    #[error(
-        "the target `{text}` ({kind}) cannot be opened by this version, and nothing was run; {}",
-        works(configured)
-    )]
-    NotSupported {
-        /// What was asked for.
-        text: String,
-        /// What it is, for instance `docker`.
-        kind: &'static str,
-        /// The configured names that can be opened.
+        /// The configured names.
         configured: Vec<String>,
     },
 }
@@ -76,14 +62,15 @@ const SCHEMES: [&str; 8] = [
     "modal://sb-ID",
 ];
 
-/// Those that this version opens.
-const OPENED: [&str; 6] = [
+/// The same in short: what can be written instead.
+const OPENED: [&str; 7] = [
     "local",
     "docker:IMAGE",
     "container:NAME",
     "compose:SERVICE",
     "exec:COMMAND",
     "ssh:DEST",
+    "modal[:IMAGE]",
 ];
 
 /// The words before the colon.
@@ -129,16 +116,6 @@ impl TargetError {
         Self::UnknownName {
             name: name.to_owned(),
             suggestion: nearest(name, candidates).map(str::to_owned),
-            configured,
-        }
-    }
-
-    /// The error for a target that exists and that this version cannot open.
-    #[must_use]
-    pub fn not_supported(asked: &str, spec: &TargetSpec, configured: Vec<String>) -> Self {
-        Self::NotSupported {
-            text: asked.to_owned(),
-            kind: spec.kind().word(),
             configured,
         }
     }

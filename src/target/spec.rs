@@ -128,20 +128,6 @@ impl FromStr for TargetSpec {
 }
 
 impl TargetKind {
-    /// Whether this version can open targets of this kind.
-    #[must_use]
-    pub fn can_be_opened(&self) -> bool {
-        matches!(
-            self,
-            Self::Local
-                | Self::Exec { .. }
-                | Self::Docker { .. }
-                | Self::Container { .. }
-                | Self::Compose { .. }
-                | Self::Ssh { .. }
-        )
-    }
-
     /// The kind in one word, as it stands before the colon.
     #[must_use]
     pub fn word(&self) -> &'static str {
@@ -341,16 +327,6 @@ mod tests {
     fn a_misspelt_name_suggests_and_lists_what_works() {
         let error = TargetError::unknown_name("lcoal", ["rig"], vec!["rig".into()]).to_string();
         assert!(error.contains("`lcoal` (did you mean `local`?)"), "{error}");
-        assert!(error.contains("ssh:DEST and the configured names rig"), "{error}");
-    }
-
-    #[test]
-    fn an_unsupported_target_is_named() {
-        let spec = TargetSpec::parse("docker:alpine").unwrap();
-        let error = TargetError::not_supported("docker:alpine", &spec, Vec::new()).to_string();
-        assert!(
-            error.contains("`docker:alpine`") && error.contains("what works is local, docker:IMAGE"),
-            "{error}"
-        );
+        assert!(error.contains("modal[:IMAGE] and the configured names rig"), "{error}");
     }
 }

@@ -35,8 +35,7 @@ use tokio::sync::OnceCell;
 
 use client::Clients;
 pub use options::{
-    Endpoint, ExtractOptions, Key, Lookup, NO_PROVIDER, Names, Proxies, Reader, SearchOptions, Secret, Unusable,
-    WebOptions,
+    Endpoint, ExtractOptions, Key, Lookup, NO_PROVIDER, Names, Proxies, Reader, SearchOptions, Unusable, WebOptions,
 };
 use page::PageReader;
 pub use pdf::{PDF_VERB, read_standard_input};

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{ExtractProvider, HostPattern, SearchProvider};
+use crate::environment::Secret;
 
 /// Why something cannot be used as it is set up: a sentence that says what to do.
 pub type Unusable = String;
@@ -86,28 +87,6 @@ pub struct Key {
     pub value: Secret,
 }
 
-/// A text that is never shown.
-#[derive(Clone)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Hides a text.
-    #[must_use]
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    pub(super) fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
-
 /// The proxies that requests go through; empty where there is none.
 #[derive(Clone, Default)]
 pub struct Proxies {
@@ -119,6 +98,13 @@ pub struct Proxies {
     pub all: String,
     /// Hosts that are asked directly.
     pub no: String,
+}
+
+/// Addresses of proxies may hold passwords.
+impl fmt::Debug for Proxies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Proxies(***)")
+    }
 }
 
 /// How names become addresses.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use talaria_broker::config::{ExtractProvider, SearchProvider};
-use talaria_broker::web::{Endpoint, Hit, Key, Reader, SearchOptions, Secret, Web, WebOptions};
+use talaria_broker::environment::Secret;
+use talaria_broker::web::{Endpoint, Hit, Key, Reader, SearchOptions, Web, WebOptions};
 
 use super::server::{Server, redirect, reply};
 use super::{read, refusal};

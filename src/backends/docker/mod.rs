@@ -14,7 +14,6 @@ mod images;
 mod made;
 mod options;
 pub mod ours;
-mod owner;
 mod process;
 mod running;
 mod tunnel;
@@ -26,21 +25,11 @@ pub use options::{
     DEFAULT_MEMORY, DEFAULT_PROCESSES, DockerOptions, Network, Volume, VolumeSource, parse_cpus, parse_memory,
     parse_shm_size,
 };
-pub use owner::{Fate, Owner};
 pub use running::{DockerContainer, RunningOptions, Which};
 
-use super::Capabilities;
+pub use super::owner::{Fate, Owner};
+use super::{Capabilities, random_name};
 
 /// What containers can do. An engine locks the whole container when more than about a megabyte of a command's output
 /// waits unread: hence the window.
 const CAPABILITIES: Capabilities = Capabilities::elsewhere(512 * 1024);
-
-/// A name that nobody guesses: 12 hex digits.
-fn random_name() -> String {
-    let mut bytes = [0; 6];
-    if getrandom::fill(&mut bytes).is_err() {
-        // Nothing secret hangs on it; the engine refuses a name that is taken.
-        bytes.copy_from_slice(&std::process::id().to_be_bytes().repeat(2)[..6]);
-    }
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}

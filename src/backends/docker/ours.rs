@@ -8,8 +8,8 @@ use bollard::query_parameters::{ListContainersOptionsBuilder, RemoveContainerOpt
 
 use super::engine::Engine;
 use super::failure;
-use super::owner::{Fate, Owner};
 use crate::backends::BackendError;
+use crate::backends::owner::{Fate, Owner};
 
 /// The label that makes a container ours; its value is an [`Owner`].
 pub const OWNER_LABEL: &str = "io.talaria.owner";

@@ -1,4 +1,5 @@
-//! Whose a container is: a label names the process that made it, so that another may tell whether it still lives.
+//! Whose a container or a sandbox is: a label names the process that made it, so that another may tell whether it still
+//! lives.
 
 use std::fmt;
 use std::sync::OnceLock;
