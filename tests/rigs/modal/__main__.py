@@ -46,7 +46,10 @@ def arguments() -> argparse.Namespace:
 async def serve(options: argparse.Namespace) -> None:
     """Until standard input ends."""
     if not ISOLATED:
-        print("NOT ISOLATED: without root, sandboxes are plain processes on this machine's files", file=sys.stderr)
+        print(
+            "NOT ISOLATED: no namespaces can be made here, sandboxes are plain processes on the host's files",
+            file=sys.stderr,
+        )
     line, calls, faults = Line(options.delay / 2000), Calls(), Faults()
     world = World(faults, [os.path.realpath(path) for path in options.visible], options.python)
     token = (options.token_id, options.token_secret) if options.token_id else None

@@ -6,6 +6,7 @@ POST /sandboxes/ID/end               {"how": "timeout|idle|oom|evicted|terminate
 POST /faults                         the list that is active from now on, see `faults`
 POST /router/move                    the worker has another port, the old one is dead
 POST /connections/break              {"which": "control|router|gateway"}: all that are connected break off
+POST /connections/away               {"which": "control|router"}: they are told GOAWAY
 POST /worker/kill                    all sandboxes end as their worker does, with all connections to it
 POST /delay                          {"ms": N}: a round trip takes so much longer
 POST /secrets                        {"name": …, "env": {…}}: a secret of the account
@@ -55,6 +56,9 @@ class Admin:
             case "POST", ["connections", "break"]:
                 self._endpoints[request.body["which"]].disconnect()
                 return Answer({})
+            case "POST", ["connections", "away"]:
+                self._endpoints[request.body["which"]].go_away()
+                return Answer({})
             case "POST", ["worker", "kill"]:
                 self._endpoints["router"].disconnect()
                 for owned in self._world.sandboxes.values():
@@ -75,9 +79,9 @@ class Admin:
             self._faults.replace(request.body)
         except BadFault as error:
             return Answer({"error": str(error)}, 400)
-        down = self._faults.down()
         for name, endpoint in self._endpoints.items():
-            if name in down or "all" in down:
+            endpoint.silent = self._faults.strikes("silent", name)
+            if self._faults.strikes("down", name):
                 endpoint.close()
             else:
                 await endpoint.open()

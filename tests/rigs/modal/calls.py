@@ -29,11 +29,7 @@ class Call:
         """As the admin interface tells it: nothing is left out, so that a secret in the wrong place is seen."""
         request = self.request
         if isinstance(request, Message):
-            # Only how much was written, as a long session writes a lot.
-            data = getattr(request, "data", None)
             request = MessageToDict(request, preserving_proto_field_name=True)
-            if isinstance(data, bytes):
-                request["data"] = len(data)
         return {
             "number": self.number,
             "service": self.service,
@@ -46,6 +42,11 @@ class Call:
         }
 
 
+def _without_data(request: Any) -> Any:
+    fields = {field.name: value for field, value in request.ListFields() if field.name != "data"}
+    return type(request)(**fields)
+
+
 class Calls:
     """All of them."""
 
@@ -55,6 +56,10 @@ class Calls:
 
     def begin(self, service: str, method: str, request: Any, metadata: dict[str, str]) -> Call:
         """A call arrives."""
+        if isinstance(getattr(request, "data", None), bytes):
+            # Only how much was written, as a long session writes a lot.
+            data, request = len(request.data), MessageToDict(_without_data(request), preserving_proto_field_name=True)
+            request["data"] = data
         self._number += 1
         call = Call(self._number, service, method, request, metadata)
         self._kept.append(call)

@@ -7,13 +7,23 @@ import time
 import traceback
 from typing import Callable
 
+import isolation
+
 _CASES: list[Callable[[], None]] = []
+#: Those that need namespaces.
+_ISOLATED: set[str] = set()
 
 
 def case(function: Callable[[], None]) -> Callable[[], None]:
     """Makes a case of a function; what it raises is its failure."""
     _CASES.append(function)
     return function
+
+
+def isolated(function: Callable[[], None]) -> Callable[[], None]:
+    """A case that needs a sandbox with a file system and processes of its own, which it takes root to make."""
+    _ISOLATED.add(function.__name__)
+    return case(function)
 
 
 def run(after_each: Callable[[], None]) -> int:
@@ -24,8 +34,12 @@ def run(after_each: Callable[[], None]) -> int:
         if name not in names:
             print("there is no case %s" % name, file=sys.stderr)
             return 2
+    apart = isolation.possible()
     for function in _CASES:
         if wanted and function.__name__ not in wanted:
+            continue
+        if not apart and function.__name__ in _ISOLATED:
+            print("SKIPPED as no namespaces can be made here: %s" % function.__name__)
             continue
         start, word = time.monotonic(), "ok"
         try:

@@ -14,7 +14,7 @@ import time
 import urllib.error
 from typing import Any
 
-from cases import case, run
+from cases import case, isolated, run
 from rig import Rig
 
 RIG = Rig("--gateway-token", "the-token")
@@ -29,7 +29,7 @@ def ask(method: str, path: str, body: Any = None, **headers: str) -> tuple[int, 
 
 
 def sandbox(**more: Any) -> str:
-    code, made = ask("POST", "/v1/sandboxes", {"image": "debian:12", "cwd": "/root", "timeoutMs": 60_000, **more})
+    code, made = ask("POST", "/v1/sandboxes", {"image": "debian:12", "cwd": "/tmp", "timeoutMs": 60_000, **more})
     assert code == 200 and isinstance(made["id"], str), made
     return str(made["id"])
 
@@ -57,7 +57,7 @@ def output_is_merged_and_comes_at_the_end() -> None:
     box = sandbox()
     told = start(box, "one", "echo out; echo err >&2; sleep 0.3; pwd; exit 3")
     assert told == {"status": "running", "execId": "one"}
-    done = {"status": "completed", "execId": "one", "output": "out\nerr\n/root\n", "returncode": 3}
+    done = {"status": "completed", "execId": "one", "output": "out\nerr\n/tmp\n", "returncode": 3}
     assert final(box, "one") == done
     start(box, "two", "cat; pwd", stdinData="given", cwd="/usr")
     assert final(box, "two")["output"] == "given/usr\n"
@@ -66,7 +66,7 @@ def output_is_merged_and_comes_at_the_end() -> None:
     ask("POST", "/v1/sandboxes/%s/terminate" % box, {})
 
 
-@case
+@isolated
 def nothing_is_done_twice() -> None:
     before = len(RIG.ask("GET", "/sandboxes"))
     key = {"x-idempotency-key": "the same"}
@@ -79,7 +79,7 @@ def nothing_is_done_twice() -> None:
     ask("POST", "/v1/sandboxes/%s/terminate" % made[0], {})
 
 
-@case
+@isolated
 def one_command_at_a_time() -> None:
     box = sandbox()
     start(box, "first", "sleep 0.4; echo first >> /root/log")
@@ -102,7 +102,7 @@ def commands_are_cancelled_and_time_out() -> None:
     ask("POST", "/v1/sandboxes/%s/terminate" % box, {})
 
 
-@case
+@isolated
 def a_file_system_persists_under_its_key() -> None:
     kept = {"logicalKey": "mine", "persistentFilesystem": True}
     box = sandbox(**kept)
@@ -116,7 +116,7 @@ def a_file_system_persists_under_its_key() -> None:
         ask("POST", "/v1/sandboxes/%s/terminate" % where, {"snapshotBeforeTerminate": False})
 
 
-@case
+@isolated
 def the_gateway_refuses_and_fails() -> None:
     box = sandbox()
     code, told = ask("GET", "/v1/sandboxes/%s/execs/unknown" % box)

@@ -6,6 +6,9 @@ import asyncio
 from collections import deque
 from typing import Any, Callable
 
+#: How often a silent endpoint looks whether it still is.
+LOOK = 0.02
+
 
 class Line:
     """How long everything takes, in seconds one way; may change at any time."""
@@ -17,23 +20,27 @@ class Line:
 class _Queue:
     """One direction of one connection: pieces arrive later, in order, however many are under way."""
 
-    def __init__(self, line: Line, deliver: Callable[[Any], None]) -> None:
-        self._line = line
+    def __init__(self, endpoint: Endpoint, deliver: Callable[[Any], None]) -> None:
+        self._endpoint = endpoint
         self._deliver = deliver
         self._under_way: deque[tuple[float, Any]] = deque()
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
     def put(self, piece: Any) -> None:
-        if self._line.delay <= 0 and not self._under_way:
+        delay = self._endpoint.line.delay
+        if delay <= 0 and not self._under_way and not self._endpoint.silent:
             self._deliver(piece)
             return
-        self._under_way.append((self._loop.time() + self._line.delay, piece))
+        self._under_way.append((self._loop.time() + delay, piece))
         if self._timer is None:
             self._timer = self._loop.call_at(self._under_way[0][0], self._due)
 
     def _due(self) -> None:
         self._timer = None
+        if self._endpoint.silent:
+            self._timer = self._loop.call_later(LOOK, self._due)
+            return
         # Timers have a resolution: what is due within it is due.
         now = self._loop.time() + 0.0005
         while self._under_way and self._under_way[0][0] <= now:
@@ -51,11 +58,11 @@ class _Queue:
 class _Outward(asyncio.Transport):
     """What the protocol writes to."""
 
-    def __init__(self, transport: asyncio.Transport, line: Line) -> None:
+    def __init__(self, transport: asyncio.Transport, endpoint: Endpoint) -> None:
         super().__init__()
         self._transport = transport
         self._closing = False
-        self._queue = _Queue(line, self._write)
+        self._queue = _Queue(endpoint, self._write)
 
     def _write(self, piece: bytes | None) -> None:
         if piece is None:
@@ -100,8 +107,8 @@ class _Inward(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self.outward = _Outward(transport, self._endpoint.line)
-        self._queue = _Queue(self._endpoint.line, self._received)
+        self.outward = _Outward(transport, self._endpoint)
+        self._queue = _Queue(self._endpoint, self._received)
         self._endpoint.connections.add(self)
         self._protocol.connection_made(self.outward)
 
@@ -123,6 +130,13 @@ class _Inward(asyncio.Protocol):
         self._queue.drop()
         self._protocol.connection_lost(error)
 
+    def go_away(self) -> None:
+        """Says GOAWAY and hangs up."""
+        assert self.outward is not None
+        self._protocol.connection._connection.close_connection()
+        self._protocol.connection.flush()
+        self.outward.close()
+
     def pause_writing(self) -> None:
         self._protocol.pause_writing()
 
@@ -137,6 +151,8 @@ class Endpoint:
         self.protocol = protocol
         self.line = line
         self.port = 0
+        #: Connections stay, but nothing arrives any more, either way.
+        self.silent = False
         self.connections: set[_Inward] = set()
         self._server: asyncio.Server | None = None
 
@@ -159,6 +175,11 @@ class Endpoint:
         for connection in [*self.connections]:
             if connection.outward is not None:
                 connection.outward.abort()
+
+    def go_away(self) -> None:
+        """Tells all that are connected to connect anew, as a server that is replaced does (HTTP/2 only)."""
+        for connection in [*self.connections]:
+            connection.go_away()
 
     async def move(self) -> None:
         """Another port; the old one is dead."""

@@ -10,6 +10,7 @@
 | `task_id` | the older generation's task ids come late | `seconds` |
 | `build` | a build is `slow`, logs `no_result` at its end, or is a `failure` | `tag`, `how`, `seconds`, `message` |
 | `down` | nobody listens | `which` (`control`, `router`, `gateway`, `all`) |
+| `silent` | connections stay, but nothing arrives any more, either way | `which` |
 | `page` | lists of sandboxes come in pages of so many | `size` |
 
 All: `count` (how often; without it always), `skip` (so many are let through first). `how` of `cut` and `lost`: `reset`
@@ -33,6 +34,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "task_id": {"seconds": ...},
     "build": {"tag": "*", "how": ..., "seconds": 0.5, "message": "Image build failed"},
     "down": {"which": "all"},
+    "silent": {"which": "all"},
     "page": {"size": ...},
 }
 
@@ -91,6 +93,6 @@ class Faults:
                 return fault
         return None
 
-    def down(self) -> set[str]:
-        """Names of what is down; not counted."""
-        return {fault["which"] for fault in self._active if fault.kind == "down"}
+    def strikes(self, kind: str, which: str) -> bool:
+        """Whether an endpoint is down or silent; not counted."""
+        return any(fault.kind == kind and fault["which"] in (which, "all") for fault in self._active)

@@ -17,7 +17,7 @@ from calls import Calls
 from faults import Faults
 from grpclib import GRPCError
 from modal_proto import api_pb2
-from sandboxes import CannotStart, Definition, Exec, Sandbox, SandboxGone
+from sandboxes import HOME, CannotStart, Definition, Exec, Sandbox, SandboxGone
 from world import Owned, World, identity
 
 from web import Answer, Broken, Request
@@ -98,6 +98,8 @@ class Gateway:
             answer = await self._faulty(method, request, work)
         except Refused as refused:
             answer = refused.answer
+        except (CannotStart, SandboxGone) as error:
+            answer = Answer({"error": str(error), "code": "internal"}, 500)
         except Broken:
             call.answer = "LOST"
             raise
@@ -152,7 +154,7 @@ class Gateway:
             await sandbox.start()
         except CannotStart as error:
             raise Refused(500, "create_failed", str(error))
-        self._places[sandbox.id] = Place(sandbox, body.get("cwd") or "/root", key)
+        self._places[sandbox.id] = Place(sandbox, body.get("cwd") or HOME, key)
         return sandbox.id
 
     def _place(self, sandbox: str) -> Place:

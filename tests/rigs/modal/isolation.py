@@ -56,6 +56,26 @@ def unshare(network: bool) -> None:
     _check(_libc.unshare(flags), "unshare")
 
 
+def possible() -> bool:
+    """Whether namespaces and overlays can be made here: it takes root, and in a container more than that."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            unshare(network=True)
+            mount("none", "/", flags=MS_REC | MS_PRIVATE)
+            mount("sandbox", "/tmp", "tmpfs")
+            for name in ("upper", "work", "root"):
+                os.mkdir("/tmp/" + name)
+            mount("overlay", "/tmp/root", "overlay", data="lowerdir=/,upperdir=/tmp/upper,workdir=/tmp/work")
+            code = 0
+        except OSError:
+            pass
+        finally:
+            os._exit(code)
+    return os.waitpid(pid, 0)[1] == 0
+
+
 def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
     """mount(2)."""
     _check(

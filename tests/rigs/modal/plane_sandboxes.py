@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any, Awaitable, Callable, TypeVar
+from typing import Any, AsyncIterator, Awaitable, Callable, TypeVar
 
 from google.protobuf.empty_pb2 import Empty
 from grpclib import GRPCError, Status
@@ -52,6 +52,10 @@ class SandboxCalls:
         def bad(text: str, status: Status = Status.INVALID_ARGUMENT) -> GRPCError:
             return GRPCError(status, text)
 
+        if wanted.volume_mounts or wanted.cloud_bucket_mounts or wanted.nfs_mounts or wanted.mount_ids:
+            raise bad("the stand-in mounts nothing", Status.UNIMPLEMENTED)
+        if wanted.HasField("pty_info") and wanted.pty_info.enabled or wanted.open_ports.ports:
+            raise bad("the stand-in has neither terminals nor tunnels", Status.UNIMPLEMENTED)
         if app not in self._world.apps.values():
             raise bad("App %s not found" % app, Status.NOT_FOUND)
         if sum(len(arg.encode()) for arg in wanted.entrypoint_args) > ARGUMENTS:
@@ -251,6 +255,39 @@ class SandboxCalls:
         return api_pb2.SandboxGetFromNameResponse(sandbox_id=owned.sandbox.id, metadata=self._metadata(owned))
 
     SandboxGetFromNameV2 = SandboxGetFromName
+
+    async def SandboxGetLogs(
+        self, request: api_pb2.SandboxGetLogsRequest, context: Context
+    ) -> AsyncIterator[api_pb2.TaskLogsBatch]:
+        """Output of an entrypoint of the older generation; an entry's id is the offset behind it."""
+        owned = self._world.sandbox(request.sandbox_id)
+        await owned.scheduled.wait()
+        run = owned.sandbox.entrypoint
+        offset = int(request.last_entry_id or 0)
+        while run is not None:
+            first = request.file_descriptor != api_pb2.FILE_DESCRIPTOR_STDERR
+            data = await (run.stdout if first else run.stderr).read(offset)
+            if not data:
+                break
+            offset += len(data)
+            item = api_pb2.TaskLogs(data=data.decode("utf-8", "replace"), file_descriptor=request.file_descriptor)
+            yield api_pb2.TaskLogsBatch(entry_id=str(offset), items=[item])
+        if run is None:
+            await owned.sandbox.ended.wait()
+        yield api_pb2.TaskLogsBatch(entry_id=str(offset), eof=True)
+
+    async def SandboxStdinWrite(
+        self, request: api_pb2.SandboxStdinWriteRequest, context: Context
+    ) -> api_pb2.SandboxStdinWriteResponse:
+        owned = self._world.sandbox(request.sandbox_id)
+        await owned.scheduled.wait()
+        run = owned.sandbox.entrypoint
+        if run is None or run.stdin.closed:
+            raise GRPCError(Status.FAILED_PRECONDITION, "stdin is closed")
+        if request.index > owned.stdin_index:
+            owned.stdin_index = request.index
+            await run.stdin.write(run.stdin.written, request.input, request.eof)
+        return api_pb2.SandboxStdinWriteResponse()
 
     async def SandboxList(self, request: api_pb2.SandboxListRequest, context: Context) -> api_pb2.SandboxListResponse:
         return self._list(request, newer=False)

@@ -53,6 +53,8 @@ class Router:
         sandbox = self._owned(request.task_id, context).sandbox
         if not request.exec_id or not request.command_args:
             raise GRPCError(Status.INVALID_ARGUMENT, "exec_id and command_args are required")
+        if request.HasField("pty_info") or request.container_id:
+            raise GRPCError(Status.UNIMPLEMENTED, "the stand-in has neither terminals nor sidecars")
         if sum(len(arg.encode()) for arg in request.command_args) > ARGUMENTS:
             raise GRPCError(Status.INVALID_ARGUMENT, "arguments exceed %d bytes" % ARGUMENTS)
         if request.exec_id not in sandbox.execs:

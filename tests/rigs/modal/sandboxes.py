@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pipes import Input, Output, pipe
 from typing import Any, BinaryIO, Callable
 
+import isolation
 from modal_proto import api_pb2
 
 STATUS = api_pb2.GenericResult
@@ -28,7 +29,8 @@ ENDS = {
 }
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 AGENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "agent.py")
-ISOLATED = os.geteuid() == 0
+ISOLATED = isolation.possible()
+HOME = "/root" if ISOLATED else os.path.expanduser("~")
 
 
 class SandboxGone(Exception):
@@ -270,7 +272,7 @@ class Sandbox:
         first = ["/run/python" if ISOLATED else os.path.dirname(python)] if python else []
         found = {
             "PATH": ":".join([*first, PATH]),
-            "HOME": "/root" if ISOLATED else os.path.expanduser("~"),
+            "HOME": HOME,
             "MODAL_SANDBOX_ID": self.id,
             "MODAL_TASK_ID": self.task,
         }

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any
 
-from cases import case, run
+from cases import case, isolated, run
 from rig import Rig
 
 os.environ.update(
@@ -21,7 +21,7 @@ os.environ.update(
 )
 for name in ("MODAL_ENVIRONMENT", "MODAL_PROFILE"):
     os.environ.pop(name, None)
-RIG = Rig()
+RIG = Rig("--token-id", "ak-witness", "--token-secret", "as-witness")
 os.environ["MODAL_SERVER_URL"] = RIG.urls["control"]
 
 import modal  # noqa: E402  it reads the environment when it is imported
@@ -104,7 +104,7 @@ def output_that_is_cut_is_resumed() -> None:
     box.terminate()
 
 
-@case
+@isolated
 def a_stream_into_stdin_that_is_cut_is_resumed() -> None:
     box = sandbox()
     data = os.urandom(5 << 20)
@@ -116,7 +116,7 @@ def a_stream_into_stdin_that_is_cut_is_resumed() -> None:
     box.terminate()
 
 
-@case
+@isolated
 def a_lost_answer_does_nothing_twice() -> None:
     before = len(RIG.ask("GET", "/sandboxes"))
     RIG.faults({"fault": "lost", "method": "SandboxCreateV2", "count": 2})
@@ -204,6 +204,31 @@ def an_exec_has_a_time_limit() -> None:
 
 
 @case
+def a_wrong_token_is_refused() -> None:
+    client = modal.Client.from_credentials("ak-witness", "as-wrong")
+    try:
+        modal.App.lookup("witness", client=client)
+        raise AssertionError("a wrong token was taken")
+    except modal.exception.AuthError:
+        pass
+
+
+@case
+def servers_that_are_replaced_and_lines_that_are_silent_do_no_harm() -> None:
+    box = sandbox()
+    run = box.exec("sh", "-c", "for number in 1 2 3 4 5 6; do echo $number; sleep 0.2; done")
+    for which in ("router", "control"):
+        time.sleep(0.2)
+        RIG.ask("POST", "/connections/away", {"which": which})
+    RIG.faults({"fault": "silent", "which": "router"})
+    time.sleep(0.5)
+    RIG.faults()
+    assert run.stdout.read() == "1\n2\n3\n4\n5\n6\n"
+    assert run.wait() == 0
+    box.terminate()
+
+
+@case
 def sandboxes_are_found_by_tags_name_and_id() -> None:
     mine = [sandbox(tags={"owner": "me", "number": str(number)}) for number in range(3)]
     other = sandbox(tags={"owner": "you"}, name="yours")
@@ -239,7 +264,7 @@ def an_entrypoint_is_the_life_of_its_sandbox() -> None:
     assert box.stdout.read() == "heard something\n"
 
 
-@case
+@isolated
 def a_snapshot_is_restored() -> None:
     box = sandbox()
     output(box, "sh", "-c", "echo kept > /root/kept; mkdir -p /srv/deep; ln -s there /srv/deep/link; rm -r /usr/games")
@@ -266,6 +291,12 @@ def the_older_generation_does_the_same() -> None:
     RIG.faults()
     box.terminate()
     box.wait(raise_on_termination=False)
+    entered = sandbox("sh", "-c", 'read line; echo "heard $line"', gpu="T4")
+    entered.stdin.write("something\n")
+    entered.stdin.drain()
+    assert entered.stdout.read() == "heard something\n"
+    entered.wait()
+    assert entered.returncode == 0
     assert box.returncode == 137 and RIG.sandbox(box.object_id)["gpu"] == "T4"
 
 
@@ -317,12 +348,13 @@ def what_cannot_be_is_refused() -> None:
         pass
 
 
-@case
+@isolated
 def sandboxes_are_apart_from_each_other_and_from_here() -> None:
+    mine = "mine-%d" % os.getpid()
     one, other = sandbox(), sandbox(block_network=True, cpu=0.5, memory=256)
-    output(one, "sh", "-c", "echo mine > /tmp/mine; echo mine > /root/mine; echo mine > /dev/shm/mine")
-    assert output(other, "sh", "-c", "cat /tmp/mine /root/mine /dev/shm/mine 2>/dev/null || true") == ""
-    assert not os.path.exists("/tmp/mine") and not os.path.exists("/dev/shm/mine")
+    output(one, "sh", "-c", "for at in tmp root dev/shm; do echo mine > /$at/%s; done" % mine)
+    assert output(other, "sh", "-c", f"cat /tmp/{mine} /root/{mine} /dev/shm/{mine} 2>/dev/null || true") == ""
+    assert not any(os.path.exists("/%s/%s" % (at, mine)) for at in ("tmp", "root", "dev/shm"))
     assert output(other, "sh", "-c", "tail -n +3 /proc/net/dev | cut -d: -f1").split() == ["lo"]
     shown = RIG.sandbox(other.object_id)
     assert shown["blocked"] and shown["cpu"] == 0.5 and shown["memory"] == 256

@@ -78,6 +78,8 @@ class Owned:
         self.newer = newer
         self.name = definition.name
         self.tags: dict[str, str] = {}
+        #: The last message into the entrypoint's stdin, of the older generation.
+        self.stdin_index = 0
         #: Set when the older generation's task id is told.
         self.scheduled = asyncio.Event()
 
