@@ -5,6 +5,7 @@ GET  /sandboxes                      what was made, alive or not
 POST /sandboxes/ID/end               {"how": "timeout|idle|oom|evicted|terminated|worker"}
 POST /faults                         the list that is active from now on, see `faults`
 POST /router/move                    the worker has another port, the old one is dead
+GET  /connections                    how many are open: {"control": N, "router": N, "gateway": N}
 POST /connections/break              {"which": "control|router|gateway"}: all that are connected break off
 POST /connections/away               {"which": "control|router"}: they are told GOAWAY
 POST /worker/kill                    all sandboxes end as their worker does, with all connections to it
@@ -14,11 +15,13 @@ POST /secrets                        {"name": …, "env": {…}}: a secret of th
 
 from __future__ import annotations
 
+from typing import Any
+
 from calls import Calls
 from endpoints import Endpoint, Line
 from faults import BadFault, Faults
 from sandboxes import ENDS
-from world import World, identity
+from world import Owned, World, identity
 
 from web import Answer, Request
 
@@ -41,13 +44,15 @@ class Admin:
                 self._calls.forget()
                 return Answer({})
             case "GET", ["sandboxes"]:
-                return Answer([owned.shown() for owned in self._world.sandboxes.values()])
+                return Answer([self._shown(owned) for owned in self._world.sandboxes.values()])
+            case "GET", ["connections"]:
+                return Answer({name: len(endpoint.connections) for name, endpoint in self._endpoints.items()})
             case "POST", ["sandboxes", sandbox, "end"]:
                 how = (request.body or {}).get("how", "terminated")
                 if sandbox not in self._world.sandboxes or how not in ENDS:
                     return Answer({"error": "no such sandbox or way to end"}, 404)
                 await self._world.sandboxes[sandbox].sandbox.end_soon(how)
-                return Answer(self._world.sandboxes[sandbox].shown())
+                return Answer(self._shown(self._world.sandboxes[sandbox]))
             case "POST", ["faults"]:
                 return await self._set_faults(request)
             case "POST", ["router", "move"]:
@@ -73,6 +78,10 @@ class Admin:
                 self._world.named_secrets["main", request.body["name"]] = secret
                 return Answer({"id": secret})
         return Answer({"error": "%s %s is not known" % (request.method, request.path)}, 404)
+
+    def _shown(self, owned: Owned) -> dict[str, Any]:
+        names = [name for (_, name), app in self._world.apps.items() if app == owned.app]
+        return {**owned.shown(), "app_name": names[0] if names else ""}
 
     async def _set_faults(self, request: Request) -> Answer:
         try:

@@ -357,6 +357,7 @@ def sandboxes_are_apart_from_each_other_and_from_here() -> None:
     assert not any(os.path.exists("/%s/%s" % (at, mine)) for at in ("tmp", "root", "dev/shm"))
     assert output(other, "sh", "-c", "tail -n +3 /proc/net/dev | cut -d: -f1").split() == ["lo"]
     shown = RIG.sandbox(other.object_id)
+    assert shown["app_name"] == "witness" and RIG.ask("GET", "/connections")["router"] >= 2
     assert shown["blocked"] and shown["cpu"] == 0.5 and shown["memory"] == 256
     one.exec("sleep", "77")
     assert "sleep 77" not in output(other, "sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
