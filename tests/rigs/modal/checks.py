@@ -15,7 +15,8 @@ import urllib.error
 from typing import Any
 
 from cases import case, isolated, run
-from rig import Rig
+from interface import differences
+from rig import HERE, Rig
 
 RIG = Rig("--gateway-token", "the-token")
 
@@ -55,7 +56,7 @@ def final(box: str, identity: str) -> Any:
 @case
 def output_is_merged_and_comes_at_the_end() -> None:
     box = sandbox()
-    told = start(box, "one", "echo out; echo err >&2; sleep 0.3; pwd; exit 3")
+    told = start(box, "one", "echo out; echo err >&2; sleep 1; pwd; exit 3")
     assert told == {"status": "running", "execId": "one"}
     done = {"status": "completed", "execId": "one", "output": "out\nerr\n/tmp\n", "returncode": 3}
     assert final(box, "one") == done
@@ -82,7 +83,7 @@ def nothing_is_done_twice() -> None:
 @isolated
 def one_command_at_a_time() -> None:
     box = sandbox()
-    start(box, "first", "sleep 0.4; echo first >> /root/log")
+    start(box, "first", "sleep 1.5; echo first >> /root/log")
     assert start(box, "second", "echo second >> /root/log; cat /root/log")["status"] == "queued"
     assert final(box, "second")["output"] == "first\nsecond\n"
     ask("POST", "/v1/sandboxes/%s/terminate" % box, {})
@@ -97,7 +98,7 @@ def commands_are_cancelled_and_time_out() -> None:
         ask("POST", "/v1/sandboxes/%s/execs/%s/cancel" % (box, identity))
     assert final(box, "long") == {"status": "cancelled", "execId": "long", "output": "begins\n", "returncode": 130}
     assert final(box, "waits")["status"] == "cancelled"
-    start(box, "limited", "echo begins; sleep 60", timeoutMs=300)
+    start(box, "limited", "echo begins; sleep 60", timeoutMs=1000)
     assert final(box, "limited") == {"status": "timeout", "execId": "limited", "output": "begins\n", "returncode": 124}
     ask("POST", "/v1/sandboxes/%s/terminate" % box, {})
 
@@ -148,6 +149,20 @@ def the_gateway_refuses_and_fails() -> None:
     RIG.faults()
     ask("POST", "/v1/sandboxes/%s/terminate" % box, {})
     assert ask("POST", "/v1/sandboxes/%s/execs" % box, {"execId": "x", "command": "true"})[0] == 404
+
+
+@case
+def what_the_broker_knows_of_the_interface_is_modals() -> None:
+    folder = os.path.join(HERE, "../../../src/backends/modal/proto")
+    total = 0
+    for path in sorted(glob.glob(os.path.join(folder, "*.proto"))):
+        with open(path) as text:
+            compared, wrong = differences(text.read())
+        assert not wrong, (path, wrong)
+        total += compared
+    assert total > 40, total
+    wrong = differences("package modal.client; message GenericResult { int32 status = 1; string exception = 3; }")[1]
+    assert len(wrong) == 2, wrong
 
 
 @case

@@ -7,7 +7,7 @@
 | `late` | the answer takes longer | `method`, `seconds` |
 | `status` | nothing is done, the call fails | `method`, `code`, `message`, `retry_after` |
 | `jwt` | tokens are valid for so long | `of` (`auth`, `router`, `both`), `seconds` |
-| `task_id` | the older generation's task ids come late | `seconds` |
+| `task_id` | ids of tasks come late, in the newer generation also access to the worker | `of` (`older`), `seconds` |
 | `build` | a build is `slow`, logs `no_result` at its end, or is a `failure` | `tag`, `how`, `seconds`, `message` |
 | `down` | nobody listens | `which` (`control`, `router`, `gateway`, `all`) |
 | `silent` | connections stay, but nothing arrives any more, either way | `which` |
@@ -31,7 +31,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "late": {"method": ..., "seconds": ...},
     "status": {"method": ..., "code": ..., "message": "injected", "retry_after": None},
     "jwt": {"of": "both", "seconds": ...},
-    "task_id": {"seconds": ...},
+    "task_id": {"of": "older", "seconds": ...},
     "build": {"tag": "*", "how": ..., "seconds": 0.5, "message": "Image build failed"},
     "down": {"which": "all"},
     "silent": {"which": "all"},

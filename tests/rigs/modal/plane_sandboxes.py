@@ -124,6 +124,12 @@ class SandboxCalls:
     ) -> api_pb2.SandboxCreateV2Response:
         async def create() -> api_pb2.SandboxCreateV2Response:
             owned = self._new(request, newer=True)
+            late = self._world.faults.find("task_id", of="newer")
+            if late is not None:
+                self._later(owned, late["seconds"])
+                return api_pb2.SandboxCreateV2Response(
+                    sandbox_id=owned.sandbox.id, metadata=self._metadata(owned), sandbox_token=_sandbox_token(owned)
+                )
             await self._start(owned)
             owned.scheduled.set()
             url, jwt = self._access(owned, context)
@@ -132,7 +138,7 @@ class SandboxCalls:
                 task_id=owned.sandbox.task,
                 metadata=self._metadata(owned),
                 command_router_access=api_pb2.CommandRouterAccess(url=url, jwt=jwt),
-                sandbox_token="sandbox-token-" + owned.sandbox.id,
+                sandbox_token=_sandbox_token(owned),
             )
 
         return await self._once(context, create)
@@ -142,21 +148,24 @@ class SandboxCalls:
     ) -> api_pb2.SandboxCreateResponse:
         async def create() -> api_pb2.SandboxCreateResponse:
             owned = self._new(request, newer=False)
-
-            async def schedule() -> None:
-                fault = self._world.faults.find("task_id")
-                if fault is not None:
-                    await asyncio.sleep(fault["seconds"])
-                if owned.sandbox.alive:
-                    await self._start(owned)
-                    owned.scheduled.set()
-
-            task = asyncio.ensure_future(schedule())
-            self._background.add(task)
-            task.add_done_callback(self._background.discard)
+            fault = self._world.faults.find("task_id", of="older")
+            self._later(owned, fault["seconds"] if fault is not None else 0)
             return api_pb2.SandboxCreateResponse(sandbox_id=owned.sandbox.id, metadata=self._metadata(owned))
 
         return await self._once(context, create)
+
+    def _later(self, owned: Owned, seconds: float) -> None:
+        """Starts it so many seconds from now."""
+
+        async def schedule() -> None:
+            await asyncio.sleep(seconds)
+            if owned.sandbox.alive:
+                await self._start(owned)
+                owned.scheduled.set()
+
+        task = asyncio.ensure_future(schedule())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     def _access(self, owned: Owned, context: Context) -> tuple[str, str]:
         url, jwt = self._world.access(owned)
@@ -331,6 +340,10 @@ class SandboxCalls:
                 for owned in found[: fault["size"] if fault else 100]
             ]
         )
+
+
+def _sandbox_token(owned: Owned) -> str:
+    return "sandbox-token-" + owned.sandbox.id
 
 
 def _tags(tags: dict[str, str]) -> list[api_pb2.SandboxTag]:

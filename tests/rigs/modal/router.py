@@ -85,7 +85,9 @@ class Router:
         output, name = (run.stdout, "stdout") if first else (run.stderr, "stderr")
         async for data in self._output(output, name, request.offset, context):
             yield pb.TaskExecStdioReadResponse(data=data)
-        if not sandbox.alive and run.status is None:
+        if not sandbox.alive:
+            await sandbox.ended.wait()
+        if run.lost:
             raise GRPCError(Status.NOT_FOUND, "task %s not found" % request.task_id)
 
     async def _output(self, output: Output, name: str, offset: int, context: Context) -> AsyncIterator[bytes]:

@@ -67,6 +67,8 @@ class Exec:
         #: Exit code, or the negative number of the signal.
         self.status: int | None = None
         self.timed_out = False
+        #: It, or the end of its output, was lost with its sandbox.
+        self.lost = False
         self.started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.done = asyncio.Event()
         self._deadline: asyncio.TimerHandle | None = None
@@ -327,6 +329,15 @@ class Sandbox:
         for run in [*self._running.values()]:
             if not run.started.done():
                 run.started.set_exception(SandboxGone(self.id))
+            run.lost = True
             run.finish(-int(signal.SIGKILL))
         self._running.clear()
+        for started in self.execs.values():
+            # Nobody can ask for it any more.
+            if started.done() and not started.cancelled() and started.exception() is None:
+                run = started.result()
+                run.lost |= not (run.stdout.ended and run.stderr.ended)
+                run.stdout.close()
+                run.stderr.close()
+        self.execs.clear()
         self.ended.set()
