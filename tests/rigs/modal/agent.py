@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import isolation
 
-#: No packet is longer: arguments have 64 KiB, the rest is environment.
+#: No packet is longer.
 PACKET = 4 << 20
 
 

@@ -3,6 +3,7 @@
 | `fault` | what happens | keys |
 | --- | --- | --- |
 | `cut` | a stream breaks after that many bytes | `stream` (`stdout`, `stderr`, `stdin`), `after`, `how` |
+| `pieces` | output comes in messages of so many bytes at most | `stream` (`stdout`, `stderr`), `size` |
 | `lost` | the work is done, the answer never arrives | `method`, `how` |
 | `late` | the answer takes longer | `method`, `seconds` |
 | `status` | nothing is done, the call fails | `method`, `code`, `message`, `retry_after` |
@@ -27,6 +28,7 @@ from typing import Any
 #: Keys by kind, with what they are when they are not given; `...` must be given.
 KINDS: dict[str, dict[str, Any]] = {
     "cut": {"stream": ..., "after": ..., "how": "reset"},
+    "pieces": {"stream": ..., "size": ...},
     "lost": {"method": ..., "how": "disconnect"},
     "late": {"method": ..., "seconds": ...},
     "status": {"method": ..., "code": ..., "message": "injected", "retry_after": None},

@@ -146,7 +146,8 @@ class Gateway:
             python=self._world.python,
         )
         sandbox = Sandbox(identity("gw"), identity("ta"), definition)
-        shape = api_pb2.Sandbox(image_id=image.id, timeout_secs=int(definition.timeout))
+        asked = api_pb2.Resources(milli_cpu=int(body.get("cpu", 0) * 1000), memory_mb=int(body.get("memoryMiB", 0)))
+        shape = api_pb2.Sandbox(image_id=image.id, timeout_secs=int(definition.timeout), resources=asked)
         owned = Owned(sandbox, "gateway", shape, newer=True)
         owned.tags = {"logicalKey": key} if key else {}
         self._world.sandboxes[sandbox.id] = owned

@@ -93,8 +93,10 @@ class Router:
     async def _output(self, output: Output, name: str, offset: int, context: Context) -> AsyncIterator[bytes]:
         cut = self._world.faults.find("cut", stream=name)
         left = cut["after"] if cut is not None else None
+        pieces = self._world.faults.find("pieces", stream=name)
+        most = pieces["size"] if pieces is not None else CHUNK
         while left is None or left > 0:
-            data = await output.read(offset, CHUNK if left is None else min(left, CHUNK))
+            data = await output.read(offset, most if left is None else min(left, most))
             if not data:
                 return
             offset += len(data)

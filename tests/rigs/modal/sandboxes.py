@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import socket
 import sys
 import tempfile
 import time
+from asyncio.subprocess import DEVNULL
 from dataclasses import dataclass, field
 from pipes import Input, Output, pipe
 from typing import Any, BinaryIO, Callable
@@ -29,6 +31,9 @@ ENDS = {
 }
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 AGENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "agent.py")
+SO_SNDBUFFORCE = 32
+#: No message to the agent is longer: arguments have 64 KiB, the rest is environment.
+PACKET = 4 << 20
 ISOLATED = isolation.possible()
 HOME = "/root" if ISOLATED else os.path.expanduser("~")
 
@@ -123,12 +128,15 @@ class Sandbox:
         """Brings it up, entrypoint included."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (ours, theirs):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+            try:
+                end.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, PACKET)
+            except PermissionError:  # without root, as much as everybody may have
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, PACKET)
         ours.setblocking(False)
         self._link = ours
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-S", AGENT, str(theirs.fileno()), pass_fds=[theirs.fileno()], stdin=-3
+                sys.executable, "-S", AGENT, str(theirs.fileno()), pass_fds=[theirs.fileno()], stdin=DEVNULL
             )
         self._loop.add_reader(ours, self._heard)
         settings = {
@@ -167,7 +175,9 @@ class Sandbox:
             raise SandboxGone(self.id)
         try:
             socket.send_fds(self._link, [json.dumps(message, ensure_ascii=False).encode()], descriptors)
-        except OSError:
+        except OSError as error:
+            if error.errno == errno.EMSGSIZE:
+                raise CannotStart("arguments and environment are too large")
             raise SandboxGone(self.id)
 
     def _heard(self) -> None:
@@ -194,17 +204,23 @@ class Sandbox:
             self._ready.set_exception(CannotStart(message["reason"]))
         elif kind == "saved" and self._saved is not None:
             self._saved.set_result(message["error"])
-        elif kind == "started":
-            self._running[message["number"]].started.set_result(message["pid"])
-        elif kind == "failed":
-            self._running.pop(message["number"]).started.set_exception(CannotStart(message["reason"]))
-        elif kind == "exit":
-            self._active = time.monotonic()
-            run = self._running.pop(message["number"], None)
-            if run is not None:
-                run.finish(message["status"])
-                if run is self.entrypoint:
-                    self._entrypoint_ended(message["status"])
+        elif "number" in message and message["number"] in self._running:
+            self._heard_of(self._running[message["number"]], message)
+
+    def _heard_of(self, run: Exec, message: dict[str, Any]) -> None:
+        if message["op"] == "started":
+            if not run.started.done():
+                run.started.set_result(message["pid"])
+            return
+        del self._running[run.number]
+        if message["op"] == "failed":
+            if not run.started.done():
+                run.started.set_exception(CannotStart(message["reason"]))
+            return
+        self._active = time.monotonic()
+        run.finish(message["status"])
+        if run is self.entrypoint:
+            self._entrypoint_ended(message["status"])
 
     def _entrypoint_ended(self, status: int) -> None:
         code = status if status >= 0 else 128 - status
@@ -257,8 +273,10 @@ class Sandbox:
             if timeout:
                 started.limit(timeout, lambda: self.kill(started))
             await started.started
-        except BaseException:
-            self._running.pop(started.number, None)
+        except BaseException as error:
+            # Not forgotten when it is the caller who gave up: it may still start, and then it runs.
+            if not isinstance(error, asyncio.CancelledError):
+                self._running.pop(started.number, None)
             for output in (started.stdout, started.stderr):
                 output.close()
             started.stdin.close()

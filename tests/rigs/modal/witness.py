@@ -91,6 +91,23 @@ def a_conversation_goes_back_and_forth() -> None:
 
 
 @case
+def arguments_and_environments_may_be_large() -> None:
+    box = sandbox(env={"LARGE": "v" * 100_000})
+    # Characters that take more room on their way.
+    assert len(output(box, "sh", "-c", 'printf "%s" "$0" "$LARGE"', "\x01" * 60_000)) == 160_000
+    box.terminate()
+
+
+@case
+def output_in_the_smallest_pieces_is_whole() -> None:
+    box = sandbox()
+    RIG.faults({"fault": "pieces", "stream": "stdout", "size": 1})
+    assert output(box, "printf", "größer als ein Byte") == "größer als ein Byte"
+    RIG.faults()
+    box.terminate()
+
+
+@case
 def output_that_is_cut_is_resumed() -> None:
     box = sandbox()
     # The client gives up after ten breaks in a row that brought nothing, as those without a status may.
