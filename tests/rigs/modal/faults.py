@@ -15,8 +15,9 @@
 | `page` | lists of sandboxes come in pages of so many | `size` |
 
 All: `count` (how often; without it always), `skip` (so many are let through first). `how` of `cut` and `lost`: `reset`
-(the stream is reset), `disconnect` (the connection breaks, with all that is on it), or the name of a status; only after
-a status is it certain that the bytes before arrived. `method` and `tag` may hold wildcards; the gateway's methods are
+(the stream is reset, with INTERNAL_ERROR; `reset:CANCEL` with another code of HTTP/2), `disconnect` (the connection
+breaks, with all that is on it), or the name of a status; only after a status is it certain that what was sent before
+arrived. `method` and `tag` may hold wildcards; the gateway's methods are
 `gateway.create`, `gateway.start`, `gateway.poll`, `gateway.cancel` and `gateway.terminate`, whose `code` is a number.
 """
 

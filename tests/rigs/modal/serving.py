@@ -15,6 +15,7 @@ from grpclib import GRPCError, Status
 from grpclib.const import Cardinality, Handler
 from grpclib.encoding.base import StatusDetailsCodecBase
 from grpclib.server import Server, Stream
+from h2.errors import ErrorCodes
 from modal_proto import api_pb2
 
 
@@ -53,8 +54,9 @@ class Context:
         await asyncio.sleep(0.01)
         if how == "disconnect":
             self._stream._stream._transport.abort()
-        elif how == "reset":
-            await self._stream.cancel()
+        elif how.partition(":")[0] == "reset":
+            await self._stream._stream.reset(ErrorCodes[how.partition(":")[2] or "INTERNAL_ERROR"])
+            self._stream._cancel_done = True
         else:
             raise GRPCError(Status[how.upper()], "injected")
         raise Lost(how)

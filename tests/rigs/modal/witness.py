@@ -111,7 +111,7 @@ def output_in_the_smallest_pieces_is_whole() -> None:
 def output_that_is_cut_is_resumed() -> None:
     box = sandbox()
     # The client gives up after ten breaks in a row that brought nothing, as those without a status may.
-    for how, count in (("reset", 8), ("disconnect", 8), ("UNAVAILABLE", 1000)):
+    for how, count in (("reset", 8), ("reset:CANCEL", 8), ("disconnect", 8), ("UNAVAILABLE", 1000)):
         RIG.faults({"fault": "cut", "stream": "stdout", "after": 70_001, "how": how, "count": count})
         run = box.exec("sh", "-c", "head -c 2000000 /dev/zero | tr '\\0' x | tee /dev/stderr", text=False)
         assert run.stdout.read() == b"x" * 2_000_000, how
