@@ -167,7 +167,13 @@ def what_the_broker_knows_of_the_interface_is_modals() -> None:
 
 @case
 def a_misspelt_fault_is_refused() -> None:
-    for wrong in ({"fault": "nothing"}, {"fault": "cut", "stream": "stdout"}, {"fault": "down", "wich": "control"}):
+    how = {"fault": "lost", "method": "*", "how": "reset:NONSENSE"}
+    for wrong in (
+        {"fault": "nothing"},
+        {"fault": "cut", "stream": "stdout"},
+        {"fault": "down", "wich": "control"},
+        how,
+    ):
         try:
             RIG.faults(wrong)
             raise AssertionError("%s was taken" % wrong)

@@ -26,6 +26,9 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import Any
 
+from grpclib import Status
+from h2.errors import ErrorCodes
+
 #: Keys by kind, with what they are when they are not given; `...` must be given.
 KINDS: dict[str, dict[str, Any]] = {
     "cut": {"stream": ..., "after": ..., "how": "reset"},
@@ -40,6 +43,15 @@ KINDS: dict[str, dict[str, Any]] = {
     "silent": {"which": "all"},
     "page": {"size": ...},
 }
+
+
+#: How a call may break.
+WAYS = [
+    "disconnect",
+    "reset",
+    *("reset:" + code.name for code in ErrorCodes),
+    *(status.name for status in Status),
+]
 
 
 class BadFault(Exception):
@@ -59,6 +71,9 @@ class Fault:
         if unknown or missing:
             raise BadFault("%r: unknown %s, missing %s" % (given, sorted(unknown), missing))
         self._keys = {**keys, **given}
+        how = str(self._keys.get("how"))
+        if self.kind in ("cut", "lost") and how not in WAYS:
+            raise BadFault("%r: `how` must be one of %s" % (given, ", ".join(WAYS)))
         self.count: int | None = given.get("count")
         self.skip: int = given.get("skip", 0)
 

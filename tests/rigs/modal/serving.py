@@ -16,6 +16,7 @@ from grpclib.const import Cardinality, Handler
 from grpclib.encoding.base import StatusDetailsCodecBase
 from grpclib.server import Server, Stream
 from h2.errors import ErrorCodes
+from h2.exceptions import StreamClosedError
 from modal_proto import api_pb2
 
 
@@ -58,7 +59,7 @@ class Context:
             await self._stream._stream.reset(ErrorCodes[how.partition(":")[2] or "INTERNAL_ERROR"])
             self._stream._cancel_done = True
         else:
-            raise GRPCError(Status[how.upper()], "injected")
+            raise GRPCError(Status[how], "injected")
         raise Lost(how)
 
 
@@ -125,6 +126,9 @@ class Service:
             except asyncio.CancelledError:
                 call.answer = "CANCELLED"
                 raise
+            except StreamClosedError:  # the caller went while the answer was on its way
+                call.answer = "CANCELLED"
+                raise asyncio.CancelledError
 
         return handle
 
