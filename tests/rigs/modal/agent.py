@@ -114,6 +114,7 @@ class Agent:
 
 def _become(message: dict[str, Any], descriptors: list[int], reporter: int) -> NoReturn:
     """The child: turns into the command, or says why not."""
+    what = "the command"
     try:
         for which in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGINT):
             signal.signal(which, signal.SIG_DFL)
@@ -121,10 +122,12 @@ def _become(message: dict[str, Any], descriptors: list[int], reporter: int) -> N
         for target, descriptor in enumerate(descriptors):
             os.dup2(descriptor, target)
         os.umask(0o022)
-        os.chdir(message["cwd"])
+        what = message["cwd"]
+        os.chdir(what)
+        what = message["args"][0]
         os.execvpe(message["args"][0], message["args"], message["env"])
     except OSError as error:
-        os.write(reporter, ("%s: %s" % (error.filename or message["args"][0], error.strerror)).encode())
+        os.write(reporter, ("%s: %s" % (what, error.strerror)).encode())
     except BaseException as error:
         os.write(reporter, repr(error).encode())
     os._exit(127)

@@ -232,6 +232,30 @@ def a_wrong_token_is_refused() -> None:
 
 
 @case
+def what_waits_for_a_sandbox_that_ends_is_told() -> None:
+    box = sandbox()
+    run = box.exec("sh", "-c", "echo begins; sleep 60")
+    assert next(iter(run.stdout)) == "begins\n"
+    RIG.ask("POST", "/sandboxes/%s/end" % box.object_id, {"how": "oom"})
+    for wait in (run.wait, run.stderr.read):
+        try:
+            wait()
+            raise AssertionError("it went on without its sandbox")
+        except modal.exception.NotFoundError:
+            pass
+    one = sandbox()
+    finished = one.exec("true")
+    finished.wait()
+    finished.stdin.write("for nobody")
+    try:
+        finished.stdin.drain()
+        raise AssertionError("nobody reads this")
+    except modal.exception.ConflictError:
+        pass
+    one.terminate()
+
+
+@case
 def servers_that_are_replaced_and_lines_that_are_silent_do_no_harm() -> None:
     box = sandbox()
     run = box.exec("sh", "-c", "for number in 1 2 3 4 5 6; do echo $number; sleep 0.2; done")
@@ -364,6 +388,14 @@ def what_cannot_be_is_refused() -> None:
         raise AssertionError("it had ended")
     except (modal.exception.NotFoundError, modal.exception.ConflictError):
         pass
+    box = sandbox()
+    for args, workdir in ((["no-such-program"], None), (["ls"], "/no/such/folder")):
+        try:
+            box.exec(*args, workdir=workdir)
+            raise AssertionError("%s was started" % args)
+        except modal.exception.InvalidError as error:
+            assert "No such file" in str(error) and (workdir or args[0]) + ":" in str(error), error
+    box.terminate()
     try:
         modal.App.lookup("never-made")
         raise AssertionError("there is no such app")
