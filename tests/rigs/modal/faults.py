@@ -12,6 +12,7 @@
 | `build` | a build is `slow`, logs `no_result` at its end, or is a `failure` | `tag`, `how`, `seconds`, `message` |
 | `down` | nobody listens | `which` (`control`, `router`, `gateway`, `all`) |
 | `silent` | connections stay, but nothing arrives any more, either way | `which` |
+| `quirk` | no fault: what a server may do as well, see `QUIRKS` | `name` |
 | `page` | lists of sandboxes come in pages of so many | `size` |
 
 All: `count` (how often; without it always), `skip` (so many are let through first). `how` of `cut` and `lost`: `reset`
@@ -42,9 +43,17 @@ KINDS: dict[str, dict[str, Any]] = {
     "down": {"which": "all"},
     "silent": {"which": "all"},
     "page": {"size": ...},
+    "quirk": {"name": ...},
 }
 
 
+#: What other servers may do otherwise, where nothing says how it must be.
+QUIRKS = {
+    "headers_first": "the headers of a stream of answers come before there is an answer",
+    "output_ends_with_process": "streams of output end with the process, whoever still holds them open",
+    "image_at_once": "an image is built before its id is told",
+    "no_expiry": "tokens do not say how long they are valid",
+}
 #: How a call may break.
 WAYS = [
     "disconnect",
@@ -72,6 +81,8 @@ class Fault:
             raise BadFault("%r: unknown %s, missing %s" % (given, sorted(unknown), missing))
         self._keys = {**keys, **given}
         how = str(self._keys.get("how"))
+        if self.kind == "quirk" and self["name"] not in QUIRKS:
+            raise BadFault("%r: `name` must be one of %s" % (given, ", ".join(QUIRKS)))
         if self.kind in ("cut", "lost") and how not in WAYS:
             raise BadFault("%r: `how` must be one of %s" % (given, ", ".join(WAYS)))
         self.count: int | None = given.get("count")
@@ -110,6 +121,10 @@ class Faults:
                 fault.count -= 1
                 return fault
         return None
+
+    def quirk(self, name: str) -> bool:
+        """Whether it is done so."""
+        return self.find("quirk", name=name) is not None
 
     def strikes(self, kind: str, which: str) -> bool:
         """Whether an endpoint is down or silent; not counted."""

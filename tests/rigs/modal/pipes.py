@@ -65,6 +65,14 @@ class Output:
             if not waiter.done():
                 waiter.set_result(None)
 
+    def finish(self) -> None:
+        """Nothing more comes but what is in the pipe."""
+        size = -1
+        while self._source is not None and size != self.size:
+            size = self.size
+            self._readable()
+        self.close()
+
     def close(self) -> None:
         """Nothing more comes."""
         if self._source is not None:

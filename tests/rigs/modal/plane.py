@@ -74,6 +74,8 @@ class Plane(SandboxCalls):
         secret = request.image.image_registry_config.secret_id
         registry = self._world.secret(secret) if secret else None
         image = self._world.images.get_or_create(request.image, request.force_build or request.ignore_cache, registry)
+        if image.build is not None and self._world.faults.quirk("image_at_once"):
+            await asyncio.wait([image.build])
         return api_pb2.ImageGetOrCreateResponse(image_id=image.id, result=image.result)
 
     def ImageJoinStreaming(

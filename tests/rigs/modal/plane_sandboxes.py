@@ -102,6 +102,7 @@ class SandboxCalls:
             blocked=wanted.network_access.network_access_type == api_pb2.NetworkAccess.BLOCKED,
             snapshot=image.snapshot,
             visible=self._world.visible,
+            output_ends=self._world.faults.quirk("output_ends_with_process"),
             python=self._world.python,
         )
         # Ids of the older kind have 22 letters and digits; tasks of the newer kind end in V.

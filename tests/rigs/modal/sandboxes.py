@@ -57,6 +57,8 @@ class Definition:
     idle_timeout: float | None = None
     blocked: bool = False
     snapshot: BinaryIO | None = None
+    #: Streams of output end with their process.
+    output_ends: bool = False
     visible: list[str] = field(default_factory=list)
     python: str = ""
 
@@ -219,6 +221,9 @@ class Sandbox:
             return
         self._active = time.monotonic()
         run.finish(message["status"])
+        if self.definition.output_ends:
+            run.stdout.finish()
+            run.stderr.finish()
         if run is self.entrypoint:
             self._entrypoint_ended(message["status"])
 

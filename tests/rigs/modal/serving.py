@@ -142,6 +142,8 @@ class Service:
             raise GRPCError(Status.UNIMPLEMENTED, "the stand-in does not know %s" % method.name)
         self._implementation.authorize(method.name, context)
         if method.server_streaming:
+            if self._faults.quirk("headers_first"):
+                await stream.send_initial_metadata()
             async with aclosing(work(request, context)) as answers:
                 async for answer in answers:
                     await stream.send_message(answer)

@@ -108,6 +108,15 @@ def output_in_the_smallest_pieces_is_whole() -> None:
 
 
 @case
+def other_ways_to_serve_are_as_good() -> None:
+    names = ("headers_first", "output_ends_with_process", "image_at_once", "no_expiry")
+    RIG.faults(*({"fault": "quirk", "name": name} for name in names))
+    box = sandbox(image=modal.Image.from_registry("quirks:1"))
+    assert len(output(box, "sh", "-c", "head -c 500000 /dev/zero | tr '\\0' x; sleep 60 &")) == 500_000
+    box.terminate()
+
+
+@case
 def output_that_is_cut_is_resumed() -> None:
     box = sandbox()
     # The client gives up after ten breaks in a row that brought nothing, as those without a status may.
