@@ -35,8 +35,12 @@ class Agent:
         os.set_blocking(waker, False)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        # Not `select`: the link may have any number.
+        waiting = select.poll()
+        waiting.register(self._link, select.POLLIN)
+        waiting.register(wake, select.POLLIN)
         while True:
-            ready, _, _ = select.select([self._link.fileno(), wake], [], [])
+            ready = [descriptor for descriptor, _ in waiting.poll()]
             if wake in ready:
                 os.read(wake, 4096)
                 self._reap()

@@ -166,6 +166,20 @@ def what_the_broker_knows_of_the_interface_is_modals() -> None:
 
 
 @case
+def its_commands_leave_nothing_open() -> None:
+    box = sandbox()
+    folder = "/proc/%d/fd" % RIG.process.pid
+    start(box, "first", "true")
+    final(box, "first")
+    before = len(os.listdir(folder))
+    for number in range(20):
+        start(box, "number-%d" % number, "echo %d" % number)
+        final(box, "number-%d" % number)
+    assert len(os.listdir(folder)) < before + 10
+    ask("POST", "/v1/sandboxes/%s/terminate" % box, {})
+
+
+@case
 def a_misspelt_fault_is_refused() -> None:
     how = {"fault": "lost", "method": "*", "how": "reset:NONSENSE"}
     for wrong in (

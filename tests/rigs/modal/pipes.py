@@ -12,6 +12,8 @@ from typing import BinaryIO
 BACKLOG = 64 << 20
 #: As much as Linux gives a pipe without being asked twice.
 PIPE = 1 << 20
+#: Output that is longer is kept in a file.
+IN_MEMORY = 1 << 20
 #: No message carries more output.
 CHUNK = 256 << 10
 
@@ -33,7 +35,9 @@ class Output:
         self.size = 0
         self.ended = source is None
         self._source = source
-        self._kept: BinaryIO | None = None
+        #: All of it: at first here, and from a certain size on in a file.
+        self._memory = bytearray()
+        self._file: BinaryIO | None = None
         self._furthest = 0
         self._paused = False
         self._waiting: set[asyncio.Future[None]] = set()
@@ -51,14 +55,21 @@ class Output:
         if not data:
             self.close()
             return
-        if self._kept is None:
-            self._kept = tempfile.TemporaryFile(buffering=0)
-        os.pwrite(self._kept.fileno(), data, self.size)
-        self.size += len(data)
+        self._keep(data)
         if self.size - self._furthest > BACKLOG:
             self._loop.remove_reader(self._source)
             self._paused = True
         self._wake()
+
+    def _keep(self, data: bytes) -> None:
+        self.size += len(data)
+        if self._file is None and self.size <= IN_MEMORY:
+            self._memory += data
+            return
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(buffering=0)
+            data, self._memory = bytes(self._memory) + data, bytearray()
+        os.pwrite(self._file.fileno(), data, self.size - len(data))
 
     def _wake(self) -> None:
         for waiter in self._waiting:
@@ -102,9 +113,9 @@ class Output:
 
     def so_far(self, offset: int = 0, most: int = 1 << 40) -> bytes:
         """What is there from the offset on."""
-        if self._kept is None or offset >= self.size:
-            return b""
-        return os.pread(self._kept.fileno(), min(most, self.size - offset), offset)
+        if self._file is None:
+            return bytes(self._memory[offset : offset + most])
+        return os.pread(self._file.fileno(), max(min(most, self.size - offset), 0), offset)
 
 
 class StdinClosed(Exception):

@@ -116,6 +116,7 @@ class Sandbox:
         self._active = time.monotonic()
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._up = False
         self._saved: asyncio.Future[str] | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._link: socket.socket | None = None
@@ -198,10 +199,12 @@ class Sandbox:
             return
         message = json.loads(packet)
         kind = message["op"]
-        if "pid" in message and kind in ("pid", "ready"):
-            self.pid = message["pid"]
-        if kind == "ready" and not self._ready.done():
-            self._ready.set_result(None)
+        if kind in ("pid", "ready"):
+            # Both are told, by the first process and by the one that made it, in any order.
+            self._up = self._up or kind == "ready"
+            self.pid = message.get("pid", self.pid)
+            if self._up and self.pid and not self._ready.done():
+                self._ready.set_result(None)
         elif kind == "broken" and not self._ready.done():
             self._ready.set_exception(CannotStart(message["reason"]))
         elif kind == "saved" and self._saved is not None:
