@@ -10,7 +10,7 @@ from google.protobuf.empty_pb2 import Empty
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2
 from sandboxes import CannotStart, Definition, Sandbox
-from serving import Context
+from serving import Context, unattended
 from world import Owned, World, identity
 
 Answer = TypeVar("Answer")
@@ -43,6 +43,7 @@ class SandboxCalls:
         found = self._done.get(key)
         if found is None or (found.done() and (found.cancelled() or found.exception() is not None)):
             found = self._done[key] = asyncio.ensure_future(work())
+            unattended(found)
         answer: Answer = await asyncio.shield(found)
         return answer
 
@@ -167,6 +168,7 @@ class SandboxCalls:
         task = asyncio.ensure_future(schedule())
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        unattended(task)
 
     def _access(self, owned: Owned, context: Context) -> tuple[str, str]:
         url, jwt = self._world.access(owned)

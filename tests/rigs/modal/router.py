@@ -10,7 +10,7 @@ from grpclib import GRPCError, Status
 from modal_proto import task_command_router_pb2 as pb
 from plane_sandboxes import ARGUMENTS
 from sandboxes import CannotStart, Exec, Sandbox, SandboxGone
-from serving import Context
+from serving import Context, unattended
 from world import Owned, World
 
 #: A worker answers a wait after so many seconds at the latest.
@@ -69,6 +69,7 @@ class Router:
                     timeout=request.timeout_secs if request.HasField("timeout_secs") else None,
                 )
             )
+            unattended(sandbox.execs[request.exec_id])
         try:
             await asyncio.shield(sandbox.execs[request.exec_id])
         except CannotStart as error:

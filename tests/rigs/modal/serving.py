@@ -33,6 +33,11 @@ class _Details(StatusDetailsCodecBase):
         raise NotImplementedError
 
 
+def unattended(work: asyncio.Future[Any]) -> None:
+    """Its failure is told to whoever waits for it; when nobody does any more, it is nobody's."""
+    work.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
 class Lost(Exception):
     """The call is over without an answer."""
 
