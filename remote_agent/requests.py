@@ -134,10 +134,11 @@ class Requests:
         except OSError:
             directory.unlink(moved)
             directory.put(answer, b"")
+        # The client does not wait for what is left to do; it removes the request too, should we die before.
+        call_back(folder, call)
         _remove(request)
         if large:
             directory.unlink(folder.at(b"disk/req_" + call))
-        call_back(folder, call)
         return True
 
     def is_open(self, call: bytes) -> bool:
