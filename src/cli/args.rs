@@ -136,6 +136,12 @@ pub(crate) struct Gc {
 /// Print the schema of `execute_code`.
 #[derive(Args)]
 pub(crate) struct Schema {
+    /// Where scripts would run [default: the target that `run` would take]
+    #[arg(long, value_name = "TARGET")]
+    pub(crate) on: Option<String>,
+    /// Tools that scripts may call (all that are enabled, if not given)
+    #[arg(long, value_name = "TOOL,...", value_delimiter = ',', value_parser = tool)]
+    pub(crate) allow: Option<Vec<String>>,
     /// The form
     #[arg(long, value_enum, default_value_t = SchemaFormat::Mcp)]
     pub(crate) format: SchemaFormat,

@@ -49,6 +49,13 @@ pub(super) fn run(verb: &Run, global: &Global, environment: &Environment) -> any
         ))
         .into());
     }
+    if matches!(resolved.spec.kind(), TargetKind::Exec { command } if command.trim().is_empty()) {
+        // As it is when a variable that holds the command is not set.
+        say(&format!(
+            "warning: no command stands behind `{}`, so scripts run on this machine",
+            resolved.name
+        ));
+    }
     options.passes.session_passthrough.extend(named(&verb.env));
     options.passes.set = given(&verb.env);
     refuse_credentials(&options, environment)?;

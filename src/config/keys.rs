@@ -138,7 +138,7 @@ pub(super) const KEYS: &[Key] = &[
     key("terminal.docker_shm_size", Kind::Scalar, unset),
     key("terminal.ssh_host", Kind::Scalar, unset),
     key("terminal.ssh_user", Kind::Scalar, unset),
-    key("terminal.ssh_port", Kind::Count { min: 1 }, unset),
+    key("terminal.ssh_port", Kind::Port, unset),
     key("terminal.ssh_key", Kind::Text, unset),
     key("terminal.ssh_options", Kind::List, empty_list),
     key("terminal.ssh_accept_new", Kind::Switch, off),

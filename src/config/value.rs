@@ -36,6 +36,8 @@ pub(super) enum Kind {
     Duration,
     /// A whole number, and the least that makes sense.
     Count { min: u64 },
+    /// The number of a port.
+    Port,
     /// A text; a number or a switch is a slip.
     Text,
     /// A text, number or switch, kept as written.
@@ -77,6 +79,7 @@ impl Kind {
             Self::Switch => "`on` or `off`".to_owned(),
             Self::Duration => "a duration such as 300, 90s, 5m or 8h".to_owned(),
             Self::Count { min } => format!("a whole number from {min}"),
+            Self::Port => "a port from 1 to 65535".to_owned(),
             Self::Text => "a text".to_owned(),
             Self::Scalar => "a single value".to_owned(),
             Self::Choice(words) => format!("one of {}", words.join(", ")),
@@ -109,6 +112,10 @@ impl Kind {
                 .map_err(|error| format!("has a wrong value: {error}")),
             Self::Count { min } => match text.parse::<u64>() {
                 Ok(count) if count >= min => Ok(Value::Count(count)),
+                _ => Err(is_wrong()),
+            },
+            Self::Port => match text.parse::<u16>() {
+                Ok(port) if port > 0 => Ok(Value::Count(port.into())),
                 _ => Err(is_wrong()),
             },
             Self::Text | Self::Scalar => Ok(Value::Text(text.to_owned())),
@@ -193,7 +200,7 @@ impl Kind {
                 Self::Text | Self::Choice(_) | Self::Target | Self::Url | Self::VariableName,
                 Content::Number(_) | Content::Bool(_),
             )
-            | (Self::Duration | Self::Count { .. }, Content::Bool(_)) => return Err(is_wrong()),
+            | (Self::Duration | Self::Count { .. } | Self::Port, Content::Bool(_)) => return Err(is_wrong()),
             (_, content) => self.read_text(scalar(content).unwrap_or_default()).map_err(bad)?,
         };
         Ok(Some(value))
@@ -349,6 +356,8 @@ mod tests {
             (Kind::Duration, "soon", ["`soon`", "`90s`"]),
             (Kind::Count { min: 1 }, "0", ["`0`", "from 1"]),
             (Kind::Count { min: 0 }, "-3", ["`-3`", "from 0"]),
+            (Kind::Port, "99999", ["`99999`", "1 to 65535"]),
+            (Kind::Port, "0", ["`0`", "1 to 65535"]),
             (Kind::Count { min: 0 }, "1.5", ["`1.5`", "whole number"]),
             (Kind::Text, "3.12", ["the number `3.12`", "a text"]),
             (Kind::Scalar, "{a: 1}", ["a mapping", "a single value"]),

@@ -12,6 +12,10 @@ const ERROR_SHOWN: usize = 300;
 /// Letters of a tool's error by which it is known in what a script printed.
 const TOLD: usize = 40;
 
+/// For a script whose time was up.
+pub(super) const OUT_OF_TIME: &str = "ask for more time (timeout), or do it in smaller cells: the limit is for each of them; \
+    print what you have as you go, for output is kept";
+
 /// What a hint is made from.
 pub(super) struct Facts<'a> {
     pub(super) result: &'a CellResult,

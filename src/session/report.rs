@@ -36,8 +36,8 @@ fn interruption(reason: &str) -> String {
 
 /// How a cell ended, in the terms of an outcome.
 pub(super) struct Verdict {
-    status: Status,
-    /// `None`: nothing ran.
+    pub(super) status: Status,
+    /// `None`: nothing ran, or nobody knows.
     exit_code: Option<i32>,
     error: Option<String>,
     /// A line that ends `output`.
@@ -165,7 +165,8 @@ pub(super) fn supervisor_lost(reason: &str, is_here: bool, keeps_state: bool) ->
     };
     Verdict {
         status: Status::Error,
-        exit_code: Some(137),
+        // How a script ended on a target that is lost nobody knows: it may still run.
+        exit_code: is_here.then_some(128 + libc::SIGKILL),
         error: Some(error),
         last_line: None,
         kernel_ended: keeps_state,

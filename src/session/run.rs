@@ -17,7 +17,7 @@ use super::report::{self, Facts, Verdict};
 use super::workspace::FOLDER_CLOSED;
 use crate::link::message::CellResult;
 use crate::link::{CellDone, RunCell};
-use crate::outcome::{KernelMode, KernelReport, Outcome, Phases};
+use crate::outcome::{KernelMode, KernelReport, Outcome, Phases, Status};
 use crate::output::{Collected, Collector, Masker, Stream, clean_text};
 use crate::place::Place;
 use crate::tools::{CallPath, stub_source};
@@ -165,7 +165,10 @@ impl Inner {
             }
         }
         let result = done.as_ref().and_then(|done| done.result.as_ref());
-        let hint = result.and_then(|result| self.hint(cell, result, &authority, &python, &collected, &masker));
+        let hint = match verdict.status {
+            Status::Timeout => Some(hints::OUT_OF_TIME.to_owned()),
+            _ => result.and_then(|result| self.hint(cell, result, &authority, &python, &collected, &masker)),
+        };
         let count = live.kernel.as_ref().map_or(1, |kernel| kernel.count);
         let facts = Facts {
             target: self.options.target.clone(),

@@ -83,8 +83,8 @@ pub(crate) fn targets() -> impl Iterator<Item = &'static Target> {
 /// All targets that it can run on.
 const TARGETS: &[Target] = &[
     target("local", "local", Kind::Here, Transport::Auto),
-    target("exec:", "exec:", Kind::Exec, Transport::Auto),
-    target("exec-polled", "exec:", Kind::Exec, Transport::Polled),
+    target("exec:", "exec:/usr/bin/env", Kind::Exec, Transport::Auto),
+    target("exec-polled", "exec:/usr/bin/env", Kind::Exec, Transport::Polled),
     target("docker", containers::TARGET, Kind::Docker, Transport::Auto),
     target("docker-polled", containers::TARGET, Kind::Docker, Transport::Polled),
     target("ssh", hosts::TARGET, Kind::Ssh, Transport::Auto),
@@ -318,6 +318,7 @@ impl Rig {
                 let there = self.environment(more);
                 let options = CommandOptions {
                     target: self.target.name.to_owned(),
+                    prefix: "/usr/bin/env".to_owned(),
                     environment: there.iter().map(|(name, value)| (name.into(), value.into())).collect(),
                     ..CommandOptions::default()
                 };

@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tracing::debug;
+use tracing::trace;
 
 use super::failure;
 use super::line::{self, Numbered};
@@ -353,7 +353,7 @@ async fn listen(stderr: tokio::process::ChildStderr, said: Words) {
     let mut lines = BufReader::new(stderr).split(b'\n');
     while let Ok(Some(line)) = lines.next_segment().await {
         let line = String::from_utf8_lossy(&line).trim_end().to_owned();
-        debug!(%line, "ssh");
+        trace!(%line, "ssh");
         said.push(line);
     }
 }

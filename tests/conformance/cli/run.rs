@@ -6,6 +6,7 @@ use crate::{Case, cases};
 pub(crate) const CASES: &[Case] = cases![
     exit_codes,
     usage_errors_exit_with_2_before_anything_runs,
+    a_command_that_is_missing_is_said,
     a_target_that_cannot_be_opened_is_never_replaced,
     json_is_one_line_a_cell,
     json_holds_nothing_but_outcomes,
@@ -87,6 +88,20 @@ fn usage_errors_exit_with_2_before_anything_runs(rig: &Rig) {
         .run();
     assert_eq!(output.code(), 2, "{output:?}");
     assert!(output.stderr.contains("TALARIA_CODE_EXECUTION_TIMEOUT"), "{output:?}");
+}
+
+/// As with a variable that is not set: `--on "exec:$WRAPPER"`.
+fn a_command_that_is_missing_is_said(rig: &Rig) {
+    if rig.target.kind != Kind::Exec {
+        return;
+    }
+    let run = |target: &str| rig.cli(["run", "-c", "print(1)"]).env("TALARIA_TARGET", target).run();
+    for (target, is_said) in [("exec:", true), ("exec: ", true), ("exec:/usr/bin/env", false), ("local", false)] {
+        let output = run(target);
+        assert_eq!((output.code(), output.stdout.as_str()), (0, "1\n"), "{output:?}");
+        let said = output.stderr.contains("scripts run on this machine");
+        assert_eq!(said, is_said, "{target}: {output:?}");
+    }
 }
 
 fn a_target_that_cannot_be_opened_is_never_replaced(rig: &Rig) {

@@ -161,6 +161,19 @@ fn the_schema_lists_what_is_enabled(rig: &Rig) {
         // The form of a patch is in its lines.
         assert!(text.contains(r" *** Begin Patch\n"), "{text}");
     }
+    // Of another target, and of fewer tools.
+    let output = rig
+        .cli(["schema", "--on", "ssh:buildhost", "--allow", "read_file"])
+        .run();
+    assert!(
+        output.code() == 0 && output.stdout.contains("ssh:buildhost") && !output.stdout.contains("terminal("),
+        "{output:?}"
+    );
+    let output = rig.cli(["schema", "--allow", "read_fil"]).run();
+    assert!(
+        output.code() == 2 && output.stderr.contains("did you mean `read_file`"),
+        "{output:?}"
+    );
 }
 
 fn config_says_what_is_in_force_and_why(rig: &Rig) {

@@ -197,6 +197,13 @@ fn a_cell_that_ran_too_long(rig: &Rig) {
     let end = format!("line 9\ntail\n--- stderr ---\nerr\n{line}");
     assert!(outcome.output.ends_with(&end), "{outcome:#?}");
     assert_eq!(outcome.error.as_deref(), Some(line));
+    assert!(
+        outcome
+            .hint
+            .as_ref()
+            .is_some_and(|hint| hint.contains("more time (timeout)")),
+        "{outcome:#?}"
+    );
     assert!(outcome.duration_seconds >= 3.0);
     state_is_lost(rig, &outcome);
 }
