@@ -96,7 +96,12 @@ fn a_command_that_is_missing_is_said(rig: &Rig) {
         return;
     }
     let run = |target: &str| rig.cli(["run", "-c", "print(1)"]).env("TALARIA_TARGET", target).run();
-    for (target, is_said) in [("exec:", true), ("exec: ", true), ("exec:/usr/bin/env", false), ("local", false)] {
+    for (target, is_said) in [
+        ("exec:", true),
+        ("exec: ", true),
+        ("exec:/usr/bin/env", false),
+        ("local", false),
+    ] {
         let output = run(target);
         assert_eq!((output.code(), output.stdout.as_str()), (0, "1\n"), "{output:?}");
         let said = output.stderr.contains("scripts run on this machine");
