@@ -84,9 +84,10 @@ pub struct SocketLink {
     closed: CancellationToken,
 }
 
-/// A process that never got as far as its greeting is killed with this: it may be anything, and hang.
+/// A process that has not said which interpreter it is gets killed with this: it may be anything, and hang. Our program
+/// ends when its input does, and must not be killed: it has made folders that only it removes.
 struct Incoming {
-    begun: bool,
+    is_ours: bool,
     process: Process,
     buffer: BytesMut,
     ended: bool,
@@ -121,17 +122,13 @@ impl SocketLink {
             cache.as_ref().map(|path| path.as_os_str().as_encoded_bytes()),
         )));
         let mut incoming = Incoming {
-            begun: false,
+            is_ours: false,
             process,
             buffer: BytesMut::with_capacity(1 << 16),
             ended: false,
         };
         let (found, folders) = match tokio::time::timeout(START_LIMIT, incoming.begin()).await {
-            Ok(begun) => {
-                let begun = begun?;
-                incoming.begun = true;
-                begun
-            }
+            Ok(begun) => begun?,
             Err(_) => {
                 return Err(StartError::Broken(format!(
                     "said nothing for {} s",
@@ -276,7 +273,7 @@ fn is_private(folder: &Path) -> bool {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        if !self.begun {
+        if !self.is_ours {
             self.process.end.kill();
         }
     }
@@ -290,6 +287,7 @@ impl Incoming {
             Unfit::TooOld(version) => StartError::TooOld(version),
             Unfit::Ended(last_words) => StartError::Broken(last_words.to_string()),
         })?;
+        self.is_ours = true;
         match self.next().await {
             Ok(LinkEvent::Hello(folders)) => Ok((found, folders)),
             Ok(_) => Err(StartError::Link(LinkError::Malformed("no greeting"))),
