@@ -2,27 +2,25 @@
 
 use std::fmt::Write;
 
-use talaria_broker::backends::docker::ours;
 use talaria_broker::environment::Environment;
 
 use super::args::Gc;
-use super::ls::{engine, owner};
+use super::holdings::Holdings;
 use super::{exit, say};
 
 pub(super) fn run(verb: &Gc, environment: &Environment) -> anyhow::Result<u8> {
     super::block_on(async {
-        let Some(engine) = engine(environment).await? else {
-            return Ok(0);
-        };
+        let mut all = Holdings::open(environment).await;
         let mut text = String::new();
-        let mut code = 0;
-        for container in ours::list(&engine).await?.iter().filter(|one| one.is_orphan()) {
-            let what = format!("{} ({}, {})", container.name, container.image, owner(container));
+        let found = all.list().await;
+        let mut code = all.code();
+        for one in found.iter().filter(|one| one.is_orphan()) {
+            let what = format!("{} ({}, {})", one.name(), one.what(), one.whose());
             if verb.dry_run {
                 let _ = writeln!(text, "would remove {what}");
                 continue;
             }
-            match ours::remove(&engine, &container.id).await {
+            match all.remove(one).await {
                 Ok(()) => {
                     let _ = writeln!(text, "removed {what}");
                 }
@@ -32,11 +30,11 @@ pub(super) fn run(verb: &Gc, environment: &Environment) -> anyhow::Result<u8> {
                 }
             }
         }
-        if text.is_empty() && code == 0 {
-            text = format!(
-                "nothing of ours without an owner is on the container engine at {}\n",
-                engine.address
-            );
+        if text.is_empty()
+            && code == 0
+            && let Some(places) = all.places()
+        {
+            text = format!("nothing of ours without an owner is {places}\n");
         }
         super::print(&text)?;
         Ok(code)

@@ -3,77 +3,41 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use talaria_broker::backends::docker::ours::{self, OurContainer};
-use talaria_broker::backends::docker::{Engine, EngineSources, Fate};
 use talaria_broker::environment::Environment;
 
 use super::args::Ls;
-use super::say;
+use super::holdings::{Holding, Holdings};
 
 pub(super) fn run(verb: &Ls, environment: &Environment) -> anyhow::Result<u8> {
     super::block_on(async {
-        let Some(engine) = engine(environment).await? else {
-            return Ok(0);
-        };
-        let containers = ours::list(&engine).await?;
+        let mut all = Holdings::open(environment).await;
+        let found = all.list().await;
         let text = if verb.json {
-            containers.iter().fold(String::new(), |mut text, container| {
-                let _ = writeln!(text, "{}", object(container, &engine));
+            found.iter().fold(String::new(), |mut text, one| {
+                let _ = writeln!(text, "{}", all.object(one));
                 text
             })
-        } else if containers.is_empty() {
-            format!("nothing of ours is on the container engine at {}\n", engine.address)
+        } else if !found.is_empty() {
+            table(&found)
+        } else if let (0, Some(places)) = (all.code(), all.places()) {
+            format!("nothing of ours is {places}\n")
         } else {
-            table(&containers)
+            String::new()
         };
         super::print(&text)?;
-        Ok(0)
+        Ok(all.code())
     })
 }
 
-/// The engine; `None` where nobody has one, which is said.
-///
-/// # Errors
-/// When somebody named an engine, or one is there, and it cannot be used.
-pub(super) async fn engine(environment: &Environment) -> anyhow::Result<Option<Engine>> {
-    let sources = EngineSources::of(environment);
-    if !sources.is_named() && !sources.sockets.iter().any(|socket| socket.exists()) {
-        say("note: there is no container engine on this machine, and DOCKER_HOST names none");
-        return Ok(None);
-    }
-    Ok(Some(sources.connect("docker").await?))
-}
-
-fn object(container: &OurContainer, engine: &Engine) -> Value {
-    let owner = container.owner.as_ref();
-    json!({
-        "kind": "container",
-        "engine": engine.address.host,
-        "id": container.id,
-        "name": container.name,
-        "image": container.image,
-        "state": container.state,
-        "age_seconds": container.age.as_secs(),
-        "version": container.version,
-        "owner": {
-            "host": owner.map(|owner| &owner.host),
-            "pid": owner.map(|owner| owner.pid),
-            "state": container.fate().to_string(),
-        },
-        "orphan": container.is_orphan(),
-    })
-}
-
-fn table(containers: &[OurContainer]) -> String {
-    let mut rows = vec![["NAME", "IMAGE", "STATE", "AGE", "OWNER"].map(str::to_owned)];
-    rows.extend(containers.iter().map(|container| {
+fn table(found: &[Holding]) -> String {
+    let mut rows = vec![["NAME", "WHAT", "STATE", "AGE", "OWNER"].map(str::to_owned)];
+    rows.extend(found.iter().map(|one| {
         [
-            container.name.clone(),
-            container.image.clone(),
-            container.state.clone(),
-            age(container.age),
-            owner(container),
+            one.name().to_owned(),
+            one.what().to_owned(),
+            one.state().to_owned(),
+            age(one.age()),
+            one.whose(),
         ]
     }));
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -86,23 +50,10 @@ fn table(containers: &[OurContainer]) -> String {
         }
         let _ = writeln!(text, "{}", line.trim_end());
     }
-    if containers.iter().any(OurContainer::is_orphan) {
+    if found.iter().any(Holding::is_orphan) {
         text.push_str("\n`talaria gc` removes what has no owner any more.\n");
     }
     text
-}
-
-/// Whose it is, in words.
-pub(super) fn owner(container: &OurContainer) -> String {
-    let Some(owner) = &container.owner else {
-        return "unknown (made by another version)".to_owned();
-    };
-    let process = format!("process {} on {}", owner.pid, owner.host);
-    match container.fate() {
-        Fate::Alive => process,
-        Fate::Ended => format!("{process} (ended)"),
-        Fate::Elsewhere => format!("{process} (cannot be seen from here)"),
-    }
 }
 
 fn age(age: Duration) -> String {

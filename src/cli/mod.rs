@@ -6,6 +6,7 @@ mod config;
 mod doctor;
 mod exit;
 mod gc;
+mod holdings;
 mod host;
 mod ls;
 mod read_pdf;

@@ -199,7 +199,8 @@ fn endpoint(
 pub(super) const PROXIES: [&str; 4] = ["http_proxy", "https_proxy", "all_proxy", "no_proxy"];
 
 /// The proxies of the usual variables.
-pub(super) fn proxies(environment: &Environment) -> Proxies {
+#[must_use]
+pub fn proxies(environment: &Environment) -> Proxies {
     let [http, https, all, no] = PROXIES.map(|name| proxy(environment, name).unwrap_or_default().1);
     Proxies { http, https, all, no }
 }

@@ -78,6 +78,12 @@ impl ModalSources {
         }
     }
 
+    /// Whether somebody uses Modal here: a token is named, or there is a file that holds one.
+    #[must_use]
+    pub fn are_there(&self) -> bool {
+        self.token_id.is_some() || self.token_secret.is_some() || self.file.as_ref().is_some_and(|file| file.exists())
+    }
+
     /// The account that is meant.
     ///
     /// # Errors

@@ -132,6 +132,12 @@ impl ModalAccount {
         })
     }
 
+    /// The server that was reached.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
     /// All sandboxes of ours that have not ended, the oldest first.
     ///
     /// # Errors
