@@ -30,7 +30,7 @@ def ask(method: str, path: str, body: Any = None, **headers: str) -> tuple[int, 
 
 
 def sandbox(**more: Any) -> str:
-    code, made = ask("POST", "/v1/sandboxes", {"image": "debian:12", "cwd": "/tmp", "timeoutMs": 60_000, **more})
+    code, made = ask("POST", "/v1/sandboxes", {"image": "debian:12", "cwd": "/tmp", "timeoutMs": 300_000, **more})
     assert code == 200 and isinstance(made["id"], str), made
     return str(made["id"])
 
@@ -56,8 +56,8 @@ def final(box: str, identity: str) -> Any:
 @case
 def output_is_merged_and_comes_at_the_end() -> None:
     box = sandbox()
-    told = start(box, "one", "echo out; echo err >&2; sleep 1; pwd; exit 3")
-    assert told == {"status": "running", "execId": "one"}
+    told = start(box, "one", "echo out; echo err >&2; sleep 2; pwd; exit 3")
+    assert told["status"] in ("queued", "running") and "output" not in told, told
     done = {"status": "completed", "execId": "one", "output": "out\nerr\n/tmp\n", "returncode": 3}
     assert final(box, "one") == done
     start(box, "two", "cat; pwd", stdinData="given", cwd="/usr")
@@ -96,9 +96,10 @@ def commands_are_cancelled_and_time_out() -> None:
     assert start(box, "waits", "echo never")["status"] == "queued"
     for identity in ("waits", "long"):
         ask("POST", "/v1/sandboxes/%s/execs/%s/cancel" % (box, identity))
-    assert final(box, "long") == {"status": "cancelled", "execId": "long", "output": "begins\n", "returncode": 130}
+    told = final(box, "long")
+    assert (told["status"], told["returncode"]) == ("cancelled", 130) and told["output"] in ("", "begins\n"), told
     assert final(box, "waits")["status"] == "cancelled"
-    start(box, "limited", "echo begins; sleep 60", timeoutMs=1000)
+    start(box, "limited", "echo begins; sleep 60", timeoutMs=3000)
     assert final(box, "limited") == {"status": "timeout", "execId": "limited", "output": "begins\n", "returncode": 124}
     ask("POST", "/v1/sandboxes/%s/terminate" % box, {})
 
@@ -215,7 +216,10 @@ def nothing_is_left_however_it_ends() -> None:
         command = "setsid nohup sh -c 'sleep 600; : %s' >/dev/null 2>&1 & sleep 600; : %s" % (mark, mark)
         body = {"execId": "one", "command": command}
         rig.ask("POST", "/v1/sandboxes/%s/execs" % code["id"], body, "gateway", authorization="Bearer any")
-        assert processes(mark)
+        deadline = time.monotonic() + 20
+        while len(processes(mark)) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         if how is None:
             rig.end()
         else:
