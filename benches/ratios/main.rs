@@ -8,6 +8,7 @@ mod containers;
 mod host;
 mod local;
 mod measure;
+mod modal;
 mod pages;
 mod patch;
 mod search;
@@ -30,6 +31,9 @@ fn main() -> Result<()> {
         }
         if containers::FIGURES.iter().any(|name| wanted(name)) {
             containers::measure(&wanted).await?;
+        }
+        if modal::FIGURES.iter().any(|name| wanted(name)) {
+            modal::measure(&wanted).await?;
         }
         if pages::FIGURES.iter().any(|name| wanted(name)) {
             pages::measure().await?;

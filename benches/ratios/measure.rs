@@ -103,12 +103,23 @@ pub(crate) struct Driver {
 
 impl Driver {
     pub(crate) fn start(python: &Path, script: &str, arguments: &[&str]) -> Result<Self> {
+        Self::start_with(python, script, arguments, &[])
+    }
+
+    /// With more variables than ours.
+    pub(crate) fn start_with(
+        python: &Path,
+        script: &str,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Result<Self> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("benches/baselines")
             .join(script);
         let mut child = Command::new(python)
             .arg(script)
             .args(arguments)
+            .envs(variables.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
