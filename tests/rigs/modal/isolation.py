@@ -11,6 +11,7 @@ import fcntl
 import os
 import signal
 import socket
+import stat
 import struct
 import subprocess
 from typing import Iterable
@@ -118,7 +119,8 @@ def enter(hostname: str, visible: list[str], snapshot: int | None, network: bool
     mount("run", "run", "tmpfs", data="mode=755")
     for path, descriptor in kept.items():
         inside = path[1:]
-        if os.path.isdir(path):
+        # The path may be covered by now.
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
             os.makedirs(inside, exist_ok=True)
         elif not os.path.exists(inside):
             os.makedirs(os.path.dirname(inside) or ".", exist_ok=True)

@@ -8,8 +8,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import time
 from typing import Any
 
@@ -21,7 +23,8 @@ os.environ.update(
 )
 for name in ("MODAL_ENVIRONMENT", "MODAL_PROFILE"):
     os.environ.pop(name, None)
-RIG = Rig("--token-id", "ak-witness", "--token-secret", "as-witness")
+SHARED = tempfile.mkdtemp()
+RIG = Rig("--token-id", "ak-witness", "--token-secret", "as-witness", "--visible", SHARED)
 os.environ["MODAL_SERVER_URL"] = RIG.urls["control"]
 
 import modal  # noqa: E402  it reads the environment when it is imported
@@ -413,6 +416,18 @@ def what_cannot_be_is_refused() -> None:
 
 
 @isolated
+def a_visible_folder_is_shared_both_ways() -> None:
+    with open(os.path.join(SHARED, "from here"), "w") as file:
+        file.write("from here")
+    box = sandbox()
+    assert output(box, "sh", "-c", 'cat "$0/from here"; echo back > "$0/from there"', SHARED) == "from here"
+    with open(os.path.join(SHARED, "from there")) as file:
+        assert file.read() == "back\n"
+    assert output(box, "ls", "/tmp") == os.path.basename(SHARED) + "\n"
+    box.terminate()
+
+
+@isolated
 def sandboxes_are_apart_from_each_other_and_from_here() -> None:
     mine = "mine-%d" % os.getpid()
     one, other = sandbox(), sandbox(block_network=True, cpu=0.5, memory=256)
@@ -433,4 +448,5 @@ def sandboxes_are_apart_from_each_other_and_from_here() -> None:
 if __name__ == "__main__":
     status = run(RIG.faults)
     RIG.end()
+    shutil.rmtree(SHARED)
     sys.exit(status)
