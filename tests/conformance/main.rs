@@ -26,11 +26,14 @@ mod odd_tools;
 mod outcome;
 mod patch;
 mod rig;
+mod sandboxes;
 mod search;
 mod security;
 mod shell_state;
 mod sizes;
 mod socket;
+#[path = "../common/stand_in.rs"]
+mod stand_in;
 mod standalone;
 mod terminal;
 mod tool_host;

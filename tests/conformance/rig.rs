@@ -22,6 +22,7 @@ use crate::command::{Cli, TALARIA};
 use crate::containers;
 use crate::hosts;
 use crate::observe::{self, wait_until};
+use crate::sandboxes;
 
 /// The longest that any single wait of a test lasts; it bounds a hang, it says nothing of speed.
 pub(crate) const HANG: Duration = Duration::from_secs(120);
@@ -65,6 +66,8 @@ pub(crate) enum Kind {
     Docker,
     /// This machine behind a real `ssh` and a real `sshd`.
     Ssh,
+    /// Sandboxes that a stand-in of Modal makes on this machine.
+    Modal,
 }
 
 /// The targets that the suite runs on: those that `TALARIA_TEST_TARGETS` names, else this machine in both ways (`local,exec:`).
@@ -77,6 +80,7 @@ pub(crate) fn targets() -> impl Iterator<Item = &'static Target> {
             Kind::Here | Kind::Exec => true,
             Kind::Docker => containers::are_there(),
             Kind::Ssh => hosts::are_there(),
+            Kind::Modal => sandboxes::are_there(),
         })
 }
 
@@ -89,6 +93,8 @@ const TARGETS: &[Target] = &[
     target("docker-polled", containers::TARGET, Kind::Docker, Transport::Polled),
     target("ssh", hosts::TARGET, Kind::Ssh, Transport::Auto),
     target("ssh-polled", hosts::TARGET, Kind::Ssh, Transport::Polled),
+    target("modal", sandboxes::TARGET, Kind::Modal, Transport::Auto),
+    target("modal-polled", sandboxes::TARGET, Kind::Modal, Transport::Polled),
 ];
 
 const fn target(label: &'static str, name: &'static str, kind: Kind, transport: Transport) -> Target {
@@ -188,7 +194,11 @@ fn interpreter_for_all() -> Option<&'static Path> {
 
 impl Rig {
     fn new(target: &'static Target, keeps_state: bool) -> Self {
-        let scratch = tempfile::Builder::new().prefix("conf-").tempdir().unwrap();
+        let folder = match target.kind {
+            Kind::Modal => sandboxes::visible(),
+            Kind::Here | Kind::Exec | Kind::Docker | Kind::Ssh => std::env::temp_dir(),
+        };
+        let scratch = tempfile::Builder::new().prefix("conf-").tempdir_in(folder).unwrap();
         for folder in ["home", "tmp", "work"] {
             std::fs::create_dir(scratch.path().join(folder)).unwrap();
         }
@@ -206,7 +216,7 @@ impl Rig {
     /// The interpreter of all its sessions that do not look for one.
     pub(crate) fn python(&self) -> &'static Path {
         match self.target.kind {
-            Kind::Here | Kind::Exec | Kind::Ssh => python(),
+            Kind::Here | Kind::Exec | Kind::Ssh | Kind::Modal => python(),
             Kind::Docker => containers::python(),
         }
     }
@@ -214,7 +224,7 @@ impl Rig {
     /// Minor version of [`Rig::python`].
     pub(crate) fn python_minor(&self) -> u32 {
         match self.target.kind {
-            Kind::Here | Kind::Exec | Kind::Ssh => python_minor(),
+            Kind::Here | Kind::Exec | Kind::Ssh | Kind::Modal => python_minor(),
             Kind::Docker => containers::python_minor(),
         }
     }
@@ -262,8 +272,8 @@ impl Rig {
         let (python, group) = match self.target.kind {
             Kind::Here | Kind::Exec => (interpreter_for_all()?, None),
             Kind::Docker => (containers::python(), Some(containers::group()?)),
-            // It has no account to log into.
-            Kind::Ssh => return None,
+            // It has no account to log into; a sandbox is seen by nobody else.
+            Kind::Ssh | Kind::Modal => return None,
         };
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = std::process::id() % 1_000_000 * 100 + NEXT.fetch_add(1, Ordering::Relaxed);
@@ -334,6 +344,13 @@ impl Rig {
                 options.cwd = Some(self.work());
                 options
             }
+            Kind::Modal => {
+                let there = hosts::variables(self).chain(pairs(more)).collect();
+                let backend = Arc::new(sandboxes::backend(there));
+                let mut options = SessionOptions::elsewhere(self.target.name, backend, self.environment([]));
+                options.cwd = Some(self.work());
+                options
+            }
             Kind::Docker => {
                 let there = containers::variables(self).chain(pairs(more));
                 let backend = Arc::new(containers::backend(self, there.collect()));
@@ -381,6 +398,7 @@ impl Rig {
             Kind::Here | Kind::Exec => {}
             Kind::Docker => variables.extend(containers::settings(self)),
             Kind::Ssh => variables.extend(hosts::settings(self)),
+            Kind::Modal => variables.extend(sandboxes::settings(self)),
         }
         if self.target.transport != Transport::Auto {
             let transport = self.target.transport.to_string();
@@ -401,9 +419,10 @@ impl Rig {
         let cli = self.cli(arguments);
         match self.target.kind {
             Kind::Here => cli,
-            Kind::Exec | Kind::Docker | Kind::Ssh => cli
+            Kind::Exec | Kind::Docker | Kind::Ssh | Kind::Modal => cli
                 .env("TALARIA_CODE_EXECUTION_LEASE", "3s")
-                .env("TALARIA_CODE_EXECUTION_RECONNECT_TIMEOUT", "1s"),
+                .env("TALARIA_CODE_EXECUTION_RECONNECT_TIMEOUT", "1s")
+                .env("TALARIA_TERMINAL_MODAL_IDLE_TIMEOUT", "2s"),
         }
     }
 
@@ -438,7 +457,7 @@ impl Rig {
             observe::with_mark(mark).is_empty() && folders().is_empty()
         });
         let containers = match self.target.kind {
-            Kind::Here | Kind::Exec | Kind::Ssh => Vec::new(),
+            Kind::Here | Kind::Exec | Kind::Ssh | Kind::Modal => Vec::new(),
             Kind::Docker => containers::take_what_is_left(self),
         };
         let left = observe::with_mark(mark);

@@ -135,7 +135,7 @@ const LONGEST: usize = 600;
 
 /// What a server said, in a form that is fit for a message.
 fn shown(message: &str) -> String {
-    let message = message.trim();
+    let message = message.trim().trim_end_matches('.');
     if message.is_empty() {
         return "it gives no reason".to_owned();
     }

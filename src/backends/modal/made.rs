@@ -1,10 +1,12 @@
 //! A sandbox as a target: made for one session and ended with it, or one that exists and that nobody here ends.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::Code;
 use tracing::{info, warn};
 
@@ -115,6 +117,14 @@ impl Backend for ModalImage {
         };
         let sandbox = self.make(&reached, plan).await?;
         info!(target, sandbox = sandbox.id, generation = %sandbox.generation, restored = kept.is_some(), "a sandbox was made");
+        let sandbox = Arc::new(sandbox);
+        let end = End {
+            sandbox: sandbox.clone(),
+            options: options.clone(),
+            is_under_way: Arc::default(),
+        };
+        let dropped = CancellationToken::new();
+        tokio::spawn(end.clone().when(dropped.clone()));
         Ok(Arc::new(Session {
             reached,
             sandbox,
@@ -122,6 +132,8 @@ impl Backend for ModalImage {
             kind: Kind::Ours {
                 options: options.clone(),
                 has_told: AtomicBool::new(false),
+                end,
+                _dropped: dropped.drop_guard(),
             },
         }))
     }
@@ -163,7 +175,7 @@ impl Backend for ModalSandbox {
         let sandbox = Sandbox::attach(reached.control.clone(), asked, &self.id).await?;
         Ok(Arc::new(Session {
             reached,
-            sandbox,
+            sandbox: Arc::new(sandbox),
             target: self.target.clone(),
             kind: Kind::Foreign,
         }))
@@ -300,7 +312,7 @@ fn definition(options: &ModalOptions, image: String) -> Definition {
 /// A sandbox, for as long as a session uses it.
 struct Session {
     reached: Reached,
-    sandbox: Sandbox,
+    sandbox: Arc<Sandbox>,
     target: String,
     kind: Kind,
 }
@@ -311,6 +323,9 @@ enum Kind {
         options: Arc<ModalOptions>,
         /// Whether it was said that it stays.
         has_told: AtomicBool,
+        end: End,
+        /// The end comes when it is gone.
+        _dropped: DropGuard,
     },
     /// It exists without us.
     Foreign,
@@ -369,7 +384,7 @@ impl Target for Session {
     }
 
     fn notice(&self) -> Option<String> {
-        let Kind::Ours { options, has_told } = &self.kind else {
+        let Kind::Ours { options, has_told, .. } = &self.kind else {
             return None;
         };
         let id = &self.sandbox.id;
@@ -396,15 +411,9 @@ impl Target for Session {
     }
 
     async fn close(&self) -> Result<(), BackendError> {
-        let Kind::Ours { options, .. } = &self.kind else {
-            return Ok(());
-        };
-        if options.keep {
-            return Ok(());
-        }
-        match tokio::time::timeout(CLOSE_LIMIT, self.end(options)).await {
-            Ok(ended) => ended,
-            Err(_) => Err(self.left("it took too long")),
+        match &self.kind {
+            Kind::Ours { end, .. } => end.clone().now().await,
+            Kind::Foreign => Ok(()),
         }
     }
 }
@@ -436,23 +445,50 @@ impl Session {
             reason,
         }
     }
+}
 
-    async fn end(&self, options: &ModalOptions) -> Result<(), BackendError> {
-        if let Some(file) = &options.snapshots {
-            self.keep_files(options, file).await;
+/// The end of a sandbox of ours: once, whoever asks for it.
+#[derive(Clone)]
+struct End {
+    sandbox: Arc<Sandbox>,
+    options: Arc<ModalOptions>,
+    is_under_way: Arc<AtomicBool>,
+}
+
+impl End {
+    /// Ends it when nobody holds it any more and it was not closed.
+    async fn when(self, dropped: CancellationToken) {
+        dropped.cancelled().await;
+        if let Err(left) = self.now().await {
+            warn!("{left}");
         }
-        let ended = self.sandbox.terminate().await;
-        ended.map_err(|failed| self.left(&failed.message))
+    }
+
+    async fn now(self) -> Result<(), BackendError> {
+        if self.is_under_way.swap(true, Ordering::AcqRel) || self.options.keep {
+            return Ok(());
+        }
+        let end = async {
+            if let Some(file) = &self.options.snapshots {
+                self.keep_files(file).await;
+            }
+            let ended = self.sandbox.terminate().await;
+            ended.map_err(|failed| self.left(&failed.message))
+        };
+        match tokio::time::timeout(CLOSE_LIMIT, end).await {
+            Ok(ended) => ended,
+            Err(_) => Err(self.left("it took too long")),
+        }
     }
 
     /// Keeps the files for the next session. What fails here fails nothing else.
-    async fn keep_files(&self, options: &ModalOptions, file: &std::path::Path) {
+    async fn keep_files(&self, file: &Path) {
         let sandbox = &self.sandbox.id;
         match self.sandbox.snapshot().await {
             Ok(image) => {
                 let snapshot = Snapshot {
                     image,
-                    of: options.image.clone(),
+                    of: self.options.image.clone(),
                 };
                 match snapshots::write(file, &snapshot) {
                     Ok(()) => info!(sandbox, image = snapshot.image, "the files of a sandbox were kept"),
@@ -470,14 +506,11 @@ impl Session {
     }
 
     fn left(&self, reason: &str) -> BackendError {
-        let id = &self.sandbox.id;
         BackendError::Unreachable {
-            target: self.target.clone(),
-            reason: format!("its sandbox {id} could not be ended: {reason}"),
-            advice: format!(
-                "end it with `modal container stop` or `talaria gc`; else it ends {}",
-                "when nothing runs in it any more"
-            ),
+            target: self.options.target.clone(),
+            reason: format!("its sandbox {} could not be ended: {reason}", self.sandbox.id),
+            advice: "it ends by itself once nothing runs in it any more (modal_idle_timeout); https://modal.com/apps shows it"
+                .to_owned(),
         }
     }
 }

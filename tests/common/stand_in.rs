@@ -1,0 +1,147 @@
+//! A stand-in of Modal (`tests/rigs/modal/`), started for the tests of one process.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// The only token that it accepts.
+pub(crate) const TOKEN: (&str, &str) = ("ak-stand-in-id-0123456789", "as-stand-in-secret-0123456789");
+
+/// Time in which it must answer what it is asked.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+
+/// Time in which it must be gone.
+const END_LIMIT: Duration = Duration::from_secs(20);
+
+/// A stand-in. It goes with this, and at the latest with the process that started it.
+pub(crate) struct StandIn {
+    process: Child,
+    control: String,
+    admin: String,
+}
+
+/// The interpreter with Modal's own client: `TALARIA_TEST_MODAL_PYTHON`, else that of the environment that `tests/run` makes.
+fn python() -> Result<PathBuf, String> {
+    if let Some(named) = std::env::var_os("TALARIA_TEST_MODAL_PYTHON") {
+        return Ok(named.into());
+    }
+    let tools = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../test-tools/venv-modal");
+    if tools.join("complete").exists() {
+        return Ok(tools.join("bin/python"));
+    }
+    Err("there is no interpreter with the client of Modal (tests/run makes one, or name it in TALARIA_TEST_MODAL_PYTHON)".to_owned())
+}
+
+/// Whether there can be one. Says so, and is a failure where it is required.
+#[expect(clippy::print_stderr, reason = "a skip must be seen")]
+pub(crate) fn can_be() -> bool {
+    let Err(missing) = python() else { return true };
+    let required = std::env::var("TALARIA_REQUIRE").unwrap_or_default();
+    let is_required = required.split(',').any(|one| one == "modal");
+    assert!(!is_required, "{missing}, and TALARIA_REQUIRE names modal");
+    eprintln!("SKIPPED: sandboxes of Modal: {missing}");
+    false
+}
+
+impl StandIn {
+    /// Starts one whose sandboxes see this folder of the machine, under the same path.
+    pub(crate) fn start(visible: &Path) -> Self {
+        let rig = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rigs/modal");
+        let mut process = Command::new(python().unwrap())
+            .arg(rig)
+            .arg("--visible")
+            .arg(visible)
+            .args(["--token-id", TOKEN.0, "--token-secret", TOKEN.1])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let places: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
+        let place = |name: &str| places[name].as_str().unwrap().to_owned();
+        Self {
+            process,
+            control: place("control"),
+            admin: place("admin"),
+        }
+    }
+
+    /// The variables of a broker that uses it.
+    pub(crate) fn variables(&self) -> Vec<(OsString, OsString)> {
+        [
+            ("MODAL_SERVER_URL", self.control.as_str()),
+            ("MODAL_TOKEN_ID", TOKEN.0),
+            ("MODAL_TOKEN_SECRET", TOKEN.1),
+        ]
+        .map(|(name, value)| (name.into(), value.into()))
+        .into()
+    }
+
+    /// From now on these go wrong (`tests/rigs/modal/faults.py`).
+    pub(crate) fn faults(&self, faults: Value) {
+        self.ask("POST", "/faults", Some(faults));
+    }
+
+    /// What was logged of a method.
+    pub(crate) fn calls(&self, method: &str) -> Vec<Value> {
+        let calls = self.ask("GET", &format!("/calls?method={method}"), None);
+        calls.as_array().unwrap().clone()
+    }
+
+    /// The sandboxes that were made, alive or not.
+    pub(crate) fn sandboxes(&self) -> Vec<Value> {
+        self.ask("GET", "/sandboxes", None).as_array().unwrap().clone()
+    }
+
+    /// Those that live.
+    pub(crate) fn alive(&self) -> Vec<String> {
+        let alive = self.sandboxes().into_iter().filter(|sandbox| sandbox["alive"] == true);
+        alive
+            .map(|sandbox| sandbox["id"].as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    /// Ends a sandbox in this way.
+    pub(crate) fn end(&self, sandbox: &str, how: &str) {
+        self.ask("POST", &format!("/sandboxes/{sandbox}/end"), Some(json!({"how": how})));
+    }
+
+    /// One request.
+    pub(crate) fn ask(&self, method: &str, path: &str, body: Option<Value>) -> Value {
+        let address = self.admin.strip_prefix("http://").unwrap();
+        let body = body.map(|body| body.to_string()).unwrap_or_default();
+        let mut connection = TcpStream::connect(address).unwrap();
+        connection.set_read_timeout(Some(ANSWER_LIMIT)).unwrap();
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+        write!(connection, "{head}Content-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200"), "{method} {path}: {answer}");
+        serde_json::from_str(body).unwrap()
+    }
+}
+
+impl Drop for StandIn {
+    fn drop(&mut self) {
+        // It ends when its standard input does.
+        drop(self.process.stdin.take());
+        let began = Instant::now();
+        while matches!(self.process.try_wait(), Ok(None)) {
+            if began.elapsed() > END_LIMIT {
+                let _ = self.process.kill();
+                let _ = self.process.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
