@@ -194,12 +194,13 @@ class Relay:
         return self._farewell is not None
 
     def _turn(self) -> None:
-        self._fill()
+        has_more = self._fill()
         self._box.write()
         if self._finished and not self._box:
             return
         now = time.monotonic()
-        due = self._due
+        # A pipe or socket that took all of it at once, whatever its size, tells of nothing.
+        due = now if has_more and not self._box else self._due
         if self._until is None:
             due = min(due, self._heard + SILENCE)
         elif not self._box:
@@ -218,16 +219,22 @@ class Relay:
         if self._until is None and now >= self._heard + SILENCE:
             raise OSError("nothing was heard of the broker for %d s" % SILENCE)
 
-    def _fill(self) -> None:
-        """Makes frames ready; a look ends when all was said, and a link of a session that has ended."""
-        if self._finished or not self._box.fill():
-            return
+    def _fill(self) -> bool:
+        """Makes frames ready; a look ends when all was said, and a link of a session that has ended.
+
+        Whether there is more that could be made ready at once.
+        """
+        if self._finished:
+            return False
+        if not self._box.fill():
+            return True
         if self._farewell is not None and self._box.is_empty():
             self._box.say_last(frames.pack(b"G", b"", self._farewell))
             self._finished = True
         elif self._until is not None and time.monotonic() >= self._end_of_waiting():
             self._box.say_last(frames.pack(b"Z"))
             self._finished = True
+        return False
 
     def _end_of_waiting(self) -> float:
         """When a look ends that has said all it can: there may be more, and no room for it yet."""

@@ -1,5 +1,6 @@
 """The directory link on a real relay: what is sent arrives, once and whole, whatever becomes of the links."""
 
+import fcntl
 import json
 import os
 import random
@@ -7,6 +8,9 @@ import signal
 import time
 
 from directory_host import CALLS, Host, holder, wait_until
+
+#: `fcntl` has a name for it from Python 3.10 on.
+F_SETPIPE_SZ = 1031
 
 
 def test_a_session_from_its_start_to_its_end(host):
@@ -214,6 +218,18 @@ def test_bodies_of_64_mib_pass_either_way(host):
     )
     assert session.run(1, source, limit=120, timeout=100) == "%d True\n" % size
     assert not [name for name in os.listdir(session.disk()) if name.startswith(("req_", "res_", "blob_"))]
+    session.end()
+
+
+def test_a_pipe_that_takes_more_than_is_ready_holds_up_nothing(host):
+    """Such a pipe never blocks, and so never tells that there is room again."""
+    session = host(window=1 << 26).start()
+    fcntl.fcntl(session.link.process.stdout.fileno(), F_SETPIPE_SZ, 1 << 20)
+    session.ready_kernel()
+    session.widening = False  # nothing else wakes it
+    session.tool = lambda name, arguments: {"length": len(arguments["text"])}
+    source = CALLS + "print(call('measure', {'text': 'a' * (12 << 20)})['length'])"
+    assert session.run(1, source) == "%d\n" % (12 << 20)
     session.end()
 
 
