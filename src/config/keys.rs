@@ -40,7 +40,7 @@ const SSH_CONNECT_TIMEOUT: u64 = 30;
 
 /// The longest life of a Modal sandbox, and the time after which one ends in which nothing runs, in seconds.
 const MODAL_LIFETIME: u64 = 24 * 60 * 60;
-const MODAL_IDLE_TIMEOUT: u64 = 10 * 60;
+const MODAL_IDLE_TIMEOUT: u64 = 20 * 60;
 
 const fn key(path: &'static str, kind: Kind, default: fn() -> Option<Value>) -> Key {
     Key { path, kind, default }

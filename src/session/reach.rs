@@ -63,7 +63,12 @@ pub(super) fn backend(
         TargetKind::Ssh { destination, port } => {
             Arc::new(SshBackend::new(ssh(target, destination, *port, environment)?))
         }
-        TargetKind::Modal { image } => Arc::new(ModalImage::new(modal::image(target, image.as_deref(), environment)?)),
+        TargetKind::Modal { image } => Arc::new(ModalImage::new(modal::image(
+            target,
+            image.as_deref(),
+            config.lease,
+            environment,
+        )?)),
         TargetKind::ModalSandbox { id } => Arc::new(modal::existing(target, id, environment)?),
         // What was resolved is never another name.
         TargetKind::Configured { name } => return Err(TargetError::unknown_name(name, [], Vec::new()).into()),

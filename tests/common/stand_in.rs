@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// The only token that it accepts.
 pub(crate) const TOKEN: (&str, &str) = ("ak-stand-in-id-0123456789", "as-stand-in-secret-0123456789");
@@ -85,33 +85,11 @@ impl StandIn {
         .into()
     }
 
-    /// From now on these go wrong (`tests/rigs/modal/faults.py`).
-    pub(crate) fn faults(&self, faults: Value) {
-        self.ask("POST", "/faults", Some(faults));
-    }
-
-    /// What was logged of a method.
-    pub(crate) fn calls(&self, method: &str) -> Vec<Value> {
-        let calls = self.ask("GET", &format!("/calls?method={method}"), None);
-        calls.as_array().unwrap().clone()
-    }
-
-    /// The sandboxes that were made, alive or not.
-    pub(crate) fn sandboxes(&self) -> Vec<Value> {
-        self.ask("GET", "/sandboxes", None).as_array().unwrap().clone()
-    }
-
-    /// Those that live.
-    pub(crate) fn alive(&self) -> Vec<String> {
-        let alive = self.sandboxes().into_iter().filter(|sandbox| sandbox["alive"] == true);
-        alive
-            .map(|sandbox| sandbox["id"].as_str().unwrap().to_owned())
-            .collect()
-    }
-
-    /// Ends a sandbox in this way.
-    pub(crate) fn end(&self, sandbox: &str, how: &str) {
-        self.ask("POST", &format!("/sandboxes/{sandbox}/end"), Some(json!({"how": how})));
+    /// The sandboxes that live, as it tells of them.
+    pub(crate) fn living(&self) -> Vec<Value> {
+        let sandboxes = self.ask("GET", "/sandboxes", None);
+        let all = sandboxes.as_array().unwrap().iter();
+        all.filter(|sandbox| sandbox["alive"] == true).cloned().collect()
     }
 
     /// One request.

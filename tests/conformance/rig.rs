@@ -345,8 +345,8 @@ impl Rig {
                 options
             }
             Kind::Modal => {
-                let there = hosts::variables(self).chain(pairs(more)).collect();
-                let backend = Arc::new(sandboxes::backend(there));
+                let there = sandboxes::variables(self).chain(pairs(more)).collect();
+                let backend = Arc::new(sandboxes::backend(self, there));
                 let mut options = SessionOptions::elsewhere(self.target.name, backend, self.environment([]));
                 options.cwd = Some(self.work());
                 options
@@ -422,7 +422,7 @@ impl Rig {
             Kind::Exec | Kind::Docker | Kind::Ssh | Kind::Modal => cli
                 .env("TALARIA_CODE_EXECUTION_LEASE", "3s")
                 .env("TALARIA_CODE_EXECUTION_RECONNECT_TIMEOUT", "1s")
-                .env("TALARIA_TERMINAL_MODAL_IDLE_TIMEOUT", "2s"),
+                .env("TALARIA_TERMINAL_MODAL_IDLE_TIMEOUT", "1s"),
         }
     }
 
@@ -452,21 +452,25 @@ impl Rig {
                 .filter(|name| name.to_string_lossy().starts_with("talaria-"))
                 .collect()
         };
+        // A sandbox whose broker was killed ends a while after its lease.
+        let mut left_over = match self.target.kind {
+            Kind::Modal => sandboxes::take_what_is_left(self),
+            Kind::Here | Kind::Exec | Kind::Ssh | Kind::Docker => Vec::new(),
+        };
         // A guard lets nobody but root look at it; that its folder is gone shows that it is through.
         let clean = wait_until(Duration::from_secs(10), || {
             observe::with_mark(mark).is_empty() && folders().is_empty()
         });
-        let containers = match self.target.kind {
-            Kind::Here | Kind::Exec | Kind::Ssh | Kind::Modal => Vec::new(),
-            Kind::Docker => containers::take_what_is_left(self),
-        };
+        if self.target.kind == Kind::Docker {
+            left_over = containers::take_what_is_left(self);
+        }
         let left = observe::with_mark(mark);
         // They were started by this test, directly or not.
         observe::kill(&left);
         let folders = folders();
         assert!(closed.is_ok(), "the sessions could not be closed");
         assert!(clean, "processes are left: {left:#?}, or folders: {folders:?}");
-        assert!(containers.is_empty(), "containers are left: {containers:?}");
+        assert!(left_over.is_empty(), "containers or sandboxes are left: {left_over:?}");
     }
 }
 

@@ -6,11 +6,13 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use serde_json::json;
 use talaria_broker::backends::modal::{ModalImage, ModalOptions, ModalSources};
 use talaria_broker::environment::Environment;
 use talaria_broker::web::Proxies;
 
 use crate::hosts;
+use crate::observe::wait_until;
 use crate::rig::Rig;
 use crate::stand_in::StandIn;
 pub(crate) use crate::stand_in::can_be as are_there;
@@ -32,21 +34,61 @@ fn stand_in() -> &'static StandIn {
     STAND_IN.get_or_init(|| StandIn::start(&visible()))
 }
 
+/// The variables of a test's sandboxes: folders of sessions are their own, and go with them.
+pub(crate) fn variables(rig: &Rig) -> impl Iterator<Item = (String, String)> {
+    hosts::variables(rig).map(|(name, value)| match name.as_str() {
+        "TMPDIR" => (name, "/tmp".to_owned()),
+        "XDG_RUNTIME_DIR" => (name, "/run".to_owned()),
+        _ => (name, value),
+    })
+}
+
+/// Whether this is the first process of a sandbox, which is there for as long as that is.
+pub(crate) fn is_first(command: &str) -> bool {
+    command.starts_with("/bin/sleep ")
+}
+
 /// What makes sandboxes for the sessions of a test.
-pub(crate) fn backend(there: BTreeMap<String, String>) -> ModalImage {
+pub(crate) fn backend(rig: &Rig, there: BTreeMap<String, String>) -> ModalImage {
     let sources = ModalSources::of(&Environment::from_iter(stand_in().variables()), Proxies::default());
     let mut options = ModalOptions::new(TARGET, IMAGE, sources);
+    options.app = app(rig);
     options.variables = there;
     ModalImage::new(options)
 }
 
 /// The same for the command line, as variables.
 pub(crate) fn settings(rig: &Rig) -> Vec<(OsString, OsString)> {
-    let there: Vec<String> = hosts::variables(rig)
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
+    let there: Vec<String> = variables(rig).map(|(name, value)| format!("{name}={value}")).collect();
     let mut settings = stand_in().variables();
     settings.push(("TALARIA_TERMINAL_MODAL_ENV".into(), there.join(",").into()));
+    settings.push(("TALARIA_TERMINAL_MODAL_APP".into(), app(rig).into()));
     settings.push(("TALARIA_TERMINAL_CWD".into(), rig.work().into()));
     settings
+}
+
+/// The app that the sandboxes of a test belong to.
+fn app(rig: &Rig) -> String {
+    rig.scratch().file_name().unwrap().to_string_lossy().into_owned()
+}
+
+/// Waits for the sandboxes of a test to end; those that are left all the same, which are ended.
+pub(crate) fn take_what_is_left(rig: &Rig) -> Vec<String> {
+    let left = || -> Vec<String> {
+        let ours = stand_in()
+            .living()
+            .into_iter()
+            .filter(|one| one["app_name"] == app(rig));
+        ours.map(|one| one["id"].as_str().unwrap().to_owned()).collect()
+    };
+    wait_until(rig.left_behind(), || left().is_empty());
+    let left = left();
+    for id in &left {
+        stand_in().ask(
+            "POST",
+            &format!("/sandboxes/{id}/end"),
+            Some(json!({"how": "terminated"})),
+        );
+    }
+    left
 }

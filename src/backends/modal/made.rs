@@ -282,8 +282,12 @@ fn definition(options: &ModalOptions, image: String) -> Definition {
         false => NetworkAccessType::Open,
     };
     Definition {
-        // It does nothing for longer than the sandbox lives. Not every `sleep` knows the word "infinity".
-        entrypoint_args: vec!["sleep".to_owned(), (2 * seconds(options.lifetime).max(1)).to_string()],
+        // It does nothing for longer than the sandbox lives. Not every `sleep` knows the word "infinity", and a variable
+        // may say that programs are found elsewhere.
+        entrypoint_args: vec![
+            "/bin/sleep".to_owned(),
+            (2 * seconds(options.lifetime).max(1)).to_string(),
+        ],
         image_id: image,
         secret_ids: Vec::new(),
         resources: Some(Resources {
@@ -348,7 +352,13 @@ impl Target for Session {
             return Err(self.asked().gone(&reason, self.advice()));
         }
         Err(match failed.code {
-            Code::InvalidArgument if !failed.unanswered => self.unstarted(&command, failed.message),
+            _ if failed.unanswered => self.asked().failed(Wanted::Inside, &failed),
+            _ if says_missing(&failed.message) => BackendError::NoProgram {
+                target: self.target.clone(),
+                program: command.program.to_string_lossy().into_owned(),
+                reason: "is not there, or cannot be executed".to_owned(),
+            },
+            Code::InvalidArgument => self.unstarted(&command, failed.message),
             _ => self.asked().failed(Wanted::Inside, &failed),
         })
     }
@@ -515,6 +525,19 @@ impl End {
     }
 }
 
+/// Whether a worker says that there is no such program. Its words are all that there is.
+fn says_missing(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    [
+        "no such file or directory",
+        "not found in $path",
+        "command not found",
+        "permission denied",
+    ]
+    .iter()
+    .any(|words| message.contains(words))
+}
+
 /// How long a sandbox lives, in words.
 fn life(options: &ModalOptions) -> String {
     let (whole, idle) = (format_duration(options.lifetime), format_duration(options.idle_timeout));
@@ -565,7 +588,7 @@ mod tests {
             (resources.memory_mb, resources.milli_cpu, &resources.gpu_config),
             (0, 0, &None)
         );
-        assert_eq!((plain.timeout_secs, plain.idle_timeout_secs), (86_400, Some(600)));
+        assert_eq!((plain.timeout_secs, plain.idle_timeout_secs), (86_400, Some(1200)));
         assert_eq!(
             plain.network_access.unwrap_or_default().network_access_type(),
             NetworkAccessType::Open
@@ -587,6 +610,6 @@ mod tests {
             NetworkAccessType::Blocked
         );
         assert_eq!(set.scheduler_placement.unwrap_or_default().regions, ["eu"]);
-        assert_eq!(set.entrypoint_args, ["sleep", "200"]);
+        assert_eq!(set.entrypoint_args, ["/bin/sleep", "200"]);
     }
 }

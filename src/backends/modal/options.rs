@@ -8,7 +8,7 @@
 //! | `gpu` | `terminal.modal_gpu`, by [`Gpu::parse`] |
 //! | `cpus`, `memory` | `terminal.container_cpu`, `terminal.container_memory` |
 //! | `lifetime` | `terminal.modal_lifetime`, by [`check_lifetime`] |
-//! | `idle_timeout` | `terminal.modal_idle_timeout` |
+//! | `idle_timeout` | `terminal.modal_idle_timeout`, and longer than `code_execution.lease` in any case |
 //! | `regions` | `terminal.modal_region` |
 //! | `is_blocked` | `terminal.modal_network: off` |
 //! | `registry_secret` | `terminal.modal_registry_secret` |
@@ -32,7 +32,7 @@ pub const DEFAULT_APP: &str = "talaria";
 pub const LONGEST_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The time after which a sandbox ends in which nothing runs.
-pub const IDLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 
 /// What a sandbox is made with. [`ModalOptions::new`] gives the defaults.
 #[derive(Clone, Debug)]

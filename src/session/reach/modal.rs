@@ -11,6 +11,9 @@ use crate::backends::modal::{DEFAULT_IMAGE, Gpu, ModalOptions, ModalSandbox, Mod
 use crate::config::{ModalMode, ResolvedTarget, Value};
 use crate::environment::Environment;
 
+/// The least time for which a sandbox stays after the lease of a session there ran out.
+const LEAST_REST: Duration = Duration::from_secs(3);
+
 /// The options of a target, read as what they are.
 struct Options<'a>(&'a ResolvedTarget);
 
@@ -58,6 +61,7 @@ impl<'a> Options<'a> {
 pub(super) fn image(
     target: &ResolvedTarget,
     image: Option<&str>,
+    lease: Duration,
     environment: &Environment,
 ) -> Result<ModalOptions, SessionError> {
     let options = Options(target);
@@ -91,9 +95,9 @@ pub(super) fn image(
     if let Some(lifetime) = options.duration("modal_lifetime") {
         made.lifetime = check_lifetime(lifetime).map_err(options.bad("modal_lifetime"))?;
     }
-    if let Some(idle) = options.duration("modal_idle_timeout") {
-        made.idle_timeout = idle;
-    }
+    let idle = options.duration("modal_idle_timeout").unwrap_or(made.idle_timeout);
+    // What is cut off from the broker goes on until its lease runs out, and needs a place for as long.
+    made.idle_timeout = idle.max(lease + (lease / 3).max(LEAST_REST));
     made.is_blocked = matches!(target.options.get("modal_network"), Some(Value::Switch(false)));
     made.keep = options.is_on("modal_keep");
     if options.is_on("modal_snapshot") {
@@ -152,7 +156,7 @@ mod tests {
         });
         let target = config.unwrap().resolve(&TargetSpec::parse(target).unwrap()).unwrap();
         let named = target.spec.as_str().strip_prefix("modal:");
-        image(&target, named, &environment).map_err(|error| error.to_string())
+        image(&target, named, Duration::from_secs(60), &environment).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -161,7 +165,7 @@ mod tests {
         assert_eq!((plain.image.as_str(), plain.app.as_str()), (DEFAULT_IMAGE, "talaria"));
         assert_eq!((plain.memory, plain.cpus, &plain.gpu), (Some(5_120 << 20), None, &None));
         assert_eq!(plain.lifetime, Duration::from_secs(86_400));
-        assert_eq!(plain.idle_timeout, Duration::from_secs(600));
+        assert_eq!(plain.idle_timeout, Duration::from_secs(1200));
         assert!(!plain.is_blocked && !plain.keep && plain.snapshots.is_none());
         let set = options(
             &[
@@ -205,6 +209,8 @@ mod tests {
         let file = set.snapshots.unwrap();
         assert_eq!(file, PathBuf::from("/home/bob/.cache/talaria/modal/dev@lab@modal.json"));
         assert_eq!(options(&[], "modal:im-1").unwrap().image, "im-1");
+        let short = options(&[("TALARIA_TERMINAL_MODAL_IDLE_TIMEOUT", "1s")], "modal").unwrap();
+        assert_eq!(short.idle_timeout, Duration::from_secs(80), "longer than the lease");
     }
 
     #[test]
