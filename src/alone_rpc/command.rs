@@ -152,6 +152,7 @@ impl Site {
             arguments: bundle::arguments(),
             environment: Default::default(),
             folder: None,
+            input: Bytes::new(),
         };
         self.start.target.spawn(command).await
     }

@@ -251,6 +251,7 @@ mod tests {
             arguments: arguments.iter().map(OsString::from).collect(),
             environment: BTreeMap::new(),
             folder: None,
+            input: Default::default(),
         }
     }
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// Why a backend could not do what it was asked. Each is a sentence with what to do.
@@ -84,6 +85,8 @@ pub struct Command {
     pub environment: BTreeMap<OsString, OsString>,
     /// Where it starts; the target's own choice when `None`.
     pub folder: Option<PathBuf>,
+    /// All of its standard input, for a target without streams; nobody else looks at it.
+    pub input: Bytes,
 }
 
 /// How a process ended.
@@ -132,7 +135,8 @@ pub struct Capabilities {
     pub is_here: bool,
     /// It is made for one session: it ends when the first process does, and another session needs another target.
     pub ends_with_session: bool,
-    /// A process may live long, with its standard streams open.
+    /// A process may live long, with its standard streams open. Where it may not, it reads what its [`Command`] brings,
+    /// and what it writes comes when it has ended.
     pub has_streams: bool,
     /// Bytes of a process's output that may wait unread without harm to anybody else there.
     pub window: u32,

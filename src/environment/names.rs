@@ -19,9 +19,11 @@ pub const SECRET_WORDS: [&str; 12] = [
 ];
 
 /// The variables that the broker itself reads as credentials. Beside them count all secret names that begin with `TALARIA_`.
-pub const BROKER_CREDENTIALS: [&str; 7] = [
+pub const BROKER_CREDENTIALS: [&str; 9] = [
     "MODAL_TOKEN_ID",
     "MODAL_TOKEN_SECRET",
+    "MODAL_GATEWAY_TOKEN",
+    "TOOL_GATEWAY_USER_TOKEN",
     "BRAVE_API_KEY",
     "TAVILY_API_KEY",
     "EXA_API_KEY",

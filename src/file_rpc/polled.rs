@@ -1,16 +1,18 @@
 //! The driver for targets on which no process may live long: one look after the other, each a process that takes
-//! everything there and brings everything back.
+//! everything there and brings everything back. Where such a process has no streams, it is told all before it starts, and
+//! what it brings comes when it has ended.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tracing::debug;
 
 use super::attempts::{Attempts, Lost};
 use super::frame::{Frame, kind};
 use super::host::Signal;
+use super::ready::Ready;
 use super::shared::{Shared, Writer};
 use super::site::{Connection, Site};
 use super::stream::{end, receive};
@@ -19,6 +21,10 @@ use crate::link::introduction::introduce;
 
 /// The longest that a look waits over there for something to say.
 const WAIT: Duration = Duration::from_secs(1);
+/// The same where it can be told nothing meanwhile and a call is being answered.
+const SHORT_WAIT: Duration = Duration::from_millis(250);
+/// Time in which such a call may be answered before a look begins.
+const PAUSE: Duration = Duration::from_millis(30);
 /// Time beyond that in which it must have come back.
 const LIMIT: Duration = Duration::from_secs(20);
 /// The same for one that carries bodies to the target.
@@ -30,14 +36,13 @@ const ROOM: Duration = Duration::from_millis(10);
 /// Time in which a target says whether it runs.
 const ASK: Duration = Duration::from_secs(2);
 
-/// Looks until the session ends. The first look is that of the process which made the session.
-pub(super) async fn run(shared: Arc<Shared>, mut site: Site, connection: Connection) {
+/// Looks until the session ends. The process which made the session may still be there for the first look.
+pub(super) async fn run(shared: Arc<Shared>, mut site: Site, mut first: Option<Connection>) {
     let mut attempts = Attempts::new(site.reconnect_timeout);
-    let mut first = Some(connection);
     loop {
         let wait = match first {
             Some(_) => Duration::ZERO,
-            None => next_look(&shared, site.lease / 3).await,
+            None => next_look(&shared, &site).await,
         };
         let limit = if shared.lock().host.is_uploading() {
             UPLOAD_LIMIT
@@ -77,19 +82,29 @@ pub(super) async fn run(shared: Arc<Shared>, mut site: Site, connection: Connect
 }
 
 /// Waits until it is time for a look. Returns how long that may wait over there.
-async fn next_look(shared: &Shared, idle: Duration) -> Duration {
+async fn next_look(shared: &Shared, site: &Site) -> Duration {
+    // Without streams nothing can be said to a look that waits, so that it had better not begin right before an answer.
+    let mut may_pause = !site.target.capabilities().has_streams;
+    let longest = |is_answering: bool| if is_answering { SHORT_WAIT } else { WAIT };
     loop {
         shared.retry();
-        {
+        let is_pause = {
             let state = shared.lock();
             if state.host.is_uploading() {
                 return Duration::ZERO;
             }
-            if state.host.is_busy() {
-                return WAIT;
+            let is_answering = !site.target.capabilities().has_streams && state.is_answering();
+            let is_pause = may_pause && is_answering && !state.host.has_news();
+            if state.host.is_busy() && !is_pause {
+                return longest(is_answering);
             }
-        }
-        if tokio::time::timeout(idle, shared.to_say.notified()).await.is_err() {
+            is_pause
+        };
+        let limit = if is_pause { PAUSE } else { site.lease / 3 };
+        let is_said = tokio::time::timeout(limit, shared.to_say.notified()).await.is_ok();
+        if is_pause {
+            may_pause = false;
+        } else if !is_said {
             // Only to keep the lease.
             return Duration::ZERO;
         }
@@ -107,18 +122,46 @@ async fn wait_for_target(site: &Site, attempts: &mut Attempts, mut reason: Strin
     }
 }
 
+/// The look that made the session, where it was told all at once: to its end.
+pub(super) async fn first_look(
+    shared: &Arc<Shared>,
+    site: &Site,
+    connection: &mut Connection,
+) -> Result<Box<Ready>, Lost> {
+    let mut found = None;
+    loop {
+        for signal in receive(shared, connection)? {
+            match signal {
+                Signal::Ready(ready) => found = Some(ready),
+                Signal::LookEnd => {
+                    shared.close();
+                    return found.ok_or_else(|| Lost::Broken("the relay did not say what it found".to_owned()));
+                }
+                other => end(site, other)?,
+            }
+        }
+        if !matches!(connection.stdout.read_buf(&mut connection.buffer).await, Ok(1..)) {
+            return Err(Lost::Broken(connection.why("the relay ended before it began").await));
+        }
+    }
+}
+
 async fn look(shared: &Arc<Shared>, site: &mut Site, first: Option<Connection>, wait: Duration) -> Result<(), Lost> {
     let is_first = first.is_some();
+    let has_streams = site.target.capabilities().has_streams;
     let mut connection = match first {
         Some(connection) => connection,
-        None => {
-            let connection = site.spawn().await?;
+        None if has_streams => {
+            let connection = site.spawn(Bytes::new()).await?;
             shared.open(None, true);
             connection
         }
+        None => site.spawn(told_at_once(shared, wait)).await?,
     };
-    let frames = frames(shared, wait);
-    let mut stdin = connection.stdin.take();
+    let (mut stdin, frames) = match has_streams {
+        true => (connection.stdin.take(), frames(shared, wait)),
+        false => (None, BytesMut::new()),
+    };
     let write = async {
         write(&mut stdin, &frames).await;
         loop {
@@ -178,6 +221,12 @@ async fn news(shared: &Shared) {
     while !shared.lock().host.has_news() {
         shared.to_say.notified().await;
     }
+}
+
+/// A look begins that is told all there is to say before its process is there.
+pub(super) fn told_at_once(shared: &Shared, wait: Duration) -> Bytes {
+    shared.open(None, true);
+    frames(shared, wait).freeze()
 }
 
 /// All that there is to say.

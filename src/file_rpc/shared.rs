@@ -285,6 +285,11 @@ impl Shared {
 }
 
 impl State {
+    /// Whether a call is being answered.
+    pub(super) fn is_answering(&self) -> bool {
+        !self.running.is_empty()
+    }
+
     fn close(&mut self) {
         self.writer = None;
         self.out.clear();

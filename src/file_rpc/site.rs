@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tracing::debug;
 
@@ -215,14 +215,16 @@ impl Site {
         }
     }
 
-    /// Starts another process that carries the directory. Its number is higher than all before.
-    pub(super) async fn spawn(&mut self) -> Result<Connection, Lost> {
+    /// Starts another process that carries the directory. Its number is higher than all before. Where there are no streams,
+    /// `input` is all that it is told.
+    pub(super) async fn spawn(&mut self, input: Bytes) -> Result<Connection, Lost> {
         self.link += 1;
         let command = Command {
             program: self.python.clone(),
             arguments: bundle::arguments_of_link(&self.folder, &self.owner, self.link, self.window),
             environment: Default::default(),
             folder: None,
+            input,
         };
         match self.target.spawn(command).await {
             Ok(process) => Ok(Connection::new(process, BytesMut::with_capacity(1 << 16))),

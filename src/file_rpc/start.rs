@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncWriteExt;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
@@ -207,15 +207,17 @@ fn drive(begun: Begun, is_stream: bool, tried: Vec<(String, String)>) -> FileLin
     let facts = begun.ready.facts.unwrap_or_default();
     let introduction = begun.introduction;
     let shared = begun.shared.clone();
+    // Without streams the first look is over.
+    let has_streams = begun.site.target.capabilities().has_streams;
+    let connection = has_streams.then_some(begun.connection);
     let dropped = CancellationToken::new();
     let until = dropped.clone();
     tokio::spawn(async move {
         let _end = EndWithDriver(begun.shared.clone());
         let run = async {
-            if is_stream {
-                stream::run(begun.shared, begun.site, begun.connection).await;
-            } else {
-                polled::run(begun.shared, begun.site, begun.connection).await;
+            match connection {
+                Some(connection) if is_stream => stream::run(begun.shared, begun.site, connection).await,
+                connection => polled::run(begun.shared, begun.site, connection).await,
             }
         };
         tokio::select! {
@@ -228,11 +230,34 @@ fn drive(begun: Begun, is_stream: bool, tried: Vec<(String, String)>) -> FileLin
 }
 
 async fn attempt(start: &Start, python: &OsString) -> Result<Attempt, StartError> {
+    let window = start.window.unwrap_or(start.target.capabilities().window);
+    let window = window.max(LEAST_WINDOW);
+    let owner = random_hex()?;
+    let bundle = bundle::directory_bundle(&DirectoryStart {
+        session: random_hex()?,
+        bases: start.bases.iter().map(bytes_of).collect(),
+        owner: owner.clone(),
+        link: FIRST_LINK,
+        window,
+        lease: start.lease,
+        first_lease: start.first_lease,
+        cwd: start.cwd.as_deref().map(bytes_of).unwrap_or_default(),
+        work: start.work,
+        interpreters: start.interpreters,
+    });
+    let shared = Arc::new(Shared::new(window, random_hex()?.into(), start.handler.clone()));
+    let input = match start.target.capabilities().has_streams {
+        true => Bytes::new(),
+        false => [bundle.as_slice(), &polled::told_at_once(&shared, Duration::ZERO)]
+            .concat()
+            .into(),
+    };
     let command = Command {
         program: python.clone(),
         arguments: bundle::arguments(),
         environment: Default::default(),
         folder: None,
+        input,
     };
     let mut process = match start.target.spawn(command).await {
         Ok(process) => process,
@@ -260,22 +285,6 @@ async fn attempt(start: &Start, python: &OsString) -> Result<Attempt, StartError
             return Ok(Attempt::Silent(found));
         }
     };
-    let window = start.window.unwrap_or(start.target.capabilities().window);
-    let window = window.max(LEAST_WINDOW);
-    let owner = random_hex()?;
-    let bundle = bundle::directory_bundle(&DirectoryStart {
-        session: random_hex()?,
-        bases: start.bases.iter().map(bytes_of).collect(),
-        owner: owner.clone(),
-        link: FIRST_LINK,
-        window,
-        lease: start.lease,
-        first_lease: start.first_lease,
-        cwd: start.cwd.as_deref().map(bytes_of).unwrap_or_default(),
-        work: start.work,
-        interpreters: start.interpreters,
-    });
-    let shared = Arc::new(Shared::new(window, random_hex()?.into(), start.handler.clone()));
     // An interpreter that does not know its own path is called as it was found.
     let itself = match introduction.python.as_str() {
         "" => python.clone(),
@@ -318,7 +327,7 @@ async fn attempt(start: &Start, python: &OsString) -> Result<Attempt, StartError
     })))
 }
 
-/// Gives the bundle to an interpreter that waits for it.
+/// Gives the bundle to an interpreter that waits for it, where it does not have it.
 async fn begin(
     shared: &Arc<Shared>,
     site: &Site,
@@ -326,12 +335,15 @@ async fn begin(
     bundle: &[u8],
     start: &Start,
 ) -> Result<Box<Ready>, Lost> {
+    if !start.target.capabilities().has_streams {
+        return polled::first_look(shared, site, connection).await;
+    }
     if let Some(stdin) = &mut connection.stdin {
         // An interpreter that has ended shows on what comes from there.
         let _ = stdin.write_all(bundle).await;
         let _ = stdin.flush().await;
     }
-    let is_stream = start.transport != Transport::Polled && start.target.capabilities().has_streams;
+    let is_stream = start.transport != Transport::Polled;
     let writer = if is_stream { connection.stdin.take() } else { None };
     shared.open(writer, false);
     stream::ready(shared, site, connection).await

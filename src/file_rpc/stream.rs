@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
 use tracing::info;
@@ -89,7 +90,7 @@ async fn reconnect(
 
 async fn attempt(shared: &Arc<Shared>, site: &mut Site) -> Result<Connection, Lost> {
     site.check().await?;
-    let mut connection = site.spawn().await?;
+    let mut connection = site.spawn(Bytes::new()).await?;
     if introduce(&mut connection.stdout, &mut connection.buffer)
         .await
         .is_none()

@@ -33,8 +33,9 @@ pub(super) async fn open(
 ) -> Result<(Live, Place), SessionError> {
     let began = Instant::now();
     let start = start(options, target, folder, handler)?;
-    // A target that is made for a session ends with the first process.
-    let may_be_alone = !start.target.capabilities().ends_with_session;
+    // A target that is made for a session ends with the first process; without streams nothing can answer a call.
+    let capabilities = start.target.capabilities();
+    let may_be_alone = !capabilities.ends_with_session && capabilities.has_streams;
     let link = match FileLink::start(start.clone()).await {
         Err(StartError::NoProcess { reason, .. }) if may_be_alone => {
             return stand_alone(options, start, reason, began).await;

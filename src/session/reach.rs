@@ -13,7 +13,6 @@ use crate::backends::docker::{
     RunningOptions, Volume, Which, parse_cpus, parse_memory, parse_shm_size,
 };
 use crate::backends::local::Local;
-use crate::backends::modal::ModalImage;
 use crate::backends::ssh::{SshBackend, SshOptions};
 use crate::config::{Config, ResolvedTarget, Value};
 use crate::environment::{Environment, PassRules};
@@ -63,13 +62,8 @@ pub(super) fn backend(
         TargetKind::Ssh { destination, port } => {
             Arc::new(SshBackend::new(ssh(target, destination, *port, environment)?))
         }
-        TargetKind::Modal { image } => Arc::new(ModalImage::new(modal::image(
-            target,
-            image.as_deref(),
-            config.lease,
-            environment,
-        )?)),
-        TargetKind::ModalSandbox { id } => Arc::new(modal::existing(target, id, environment)?),
+        TargetKind::Modal { image } => modal::new(target, image.as_deref(), config.lease, environment)?,
+        TargetKind::ModalSandbox { id } => modal::existing(target, id, environment)?,
         // What was resolved is never another name.
         TargetKind::Configured { name } => return Err(TargetError::unknown_name(name, [], Vec::new()).into()),
     };

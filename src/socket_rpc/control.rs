@@ -104,6 +104,7 @@ impl SocketLink {
             arguments: bundle::arguments(),
             environment: start.environment,
             folder: start.folder,
+            input: Bytes::new(),
         };
         let mut process = start.target.spawn(command).await?;
         let stdin = std::mem::replace(&mut process.stdin, Box::new(tokio::io::sink()));

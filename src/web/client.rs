@@ -46,10 +46,7 @@ impl Clients {
     /// # Errors
     /// A proxy whose address is none, and a system whose certificates cannot be read.
     pub(super) fn new(options: &WebOptions) -> Result<Self, String> {
-        if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // Another thread may have been faster, with the same effect.
-            let _ = rustls::crypto::ring::default_provider().install_default();
-        }
+        install_cryptography();
         let guard = Guard::new(&options.extract.allow_private, options.names.clone());
         let page = || base().default_headers(page_headers());
         let proxies = &options.proxies;
@@ -57,10 +54,7 @@ impl Clients {
             no: String::new(),
             ..proxies.clone()
         };
-        let without_here = Proxies {
-            no: format!("{HERE},{}", proxies.no),
-            ..proxies.clone()
-        };
+        let without_here = proxies_but_here(proxies);
         Ok(Self {
             direct: built(page().no_proxy().dns_resolver(guard.clone()))?,
             // It never goes directly, whatever it would make of `no_proxy`: nothing would be judged then.
@@ -84,6 +78,39 @@ impl Clients {
     /// The variable of the proxy through which a provider is asked.
     pub(super) fn provider_proxy(&self, url: &str) -> Option<&'static str> {
         self.variables.of_proxy(&self.provider_proxies, url)
+    }
+}
+
+/// A client for a service that is asked on a user's behalf, wherever the user says it is. It waits for an answer as long as
+/// whoever asks.
+///
+/// # Errors
+/// A proxy whose address is none, and a system whose certificates cannot be read.
+pub(crate) fn api_client(proxies: &Proxies, headers: HeaderMap) -> Result<Client, String> {
+    install_cryptography();
+    let builder = Client::builder()
+        .user_agent(concat!("Talaria/", env!("CARGO_PKG_VERSION")))
+        .redirect(Policy::none())
+        .referer(false)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .pool_idle_timeout(IDLE_TIMEOUT)
+        .default_headers(headers)
+        .no_proxy();
+    built(with_proxies(builder, &proxies_but_here(proxies))?)
+}
+
+fn install_cryptography() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Another thread may have been faster, with the same effect.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}
+
+/// For whoever may be on this machine, where no proxy can reach it.
+fn proxies_but_here(proxies: &Proxies) -> Proxies {
+    Proxies {
+        no: format!("{HERE},{}", proxies.no),
+        ..proxies.clone()
     }
 }
 

@@ -34,6 +34,7 @@ mod thread;
 use tokio::sync::OnceCell;
 
 use client::Clients;
+pub(crate) use client::api_client;
 pub use options::{
     Endpoint, ExtractOptions, Key, Lookup, NO_PROVIDER, Names, Proxies, Reader, SearchOptions, Unusable, WebOptions,
 };

@@ -116,6 +116,7 @@ pub(crate) fn command(words: &[&str]) -> Command {
         arguments: words[1..].iter().map(OsString::from).collect(),
         environment: [].into(),
         folder: None,
+        input: Default::default(),
     }
 }
 

@@ -116,6 +116,7 @@ async fn environment_and_folder_are_those_that_were_given() {
     let asked = |folder: Option<&str>| Command {
         environment: [("OWN".into(), "for one".into())].into(),
         folder: folder.map(Into::into),
+        input: Default::default(),
         ..command(&show)
     };
     let _first = hold(&*target).await;

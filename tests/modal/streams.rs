@@ -14,6 +14,7 @@ fn command(words: &[&str]) -> Command {
         arguments: words[1..].iter().map(Into::into).collect(),
         environment: Default::default(),
         folder: None,
+        input: Default::default(),
     }
 }
 

@@ -90,6 +90,7 @@ fn a_session_as_another_account_is_that_accounts_alone() {
             arguments: vec!["777".into()],
             environment: [].into(),
             folder: None,
+            input: Default::default(),
         };
         let mut process = target.spawn(command).await.unwrap();
         while other.processes().is_empty() {

@@ -165,6 +165,7 @@ mod tests {
             arguments: vec!["-I".into(), "-c".into(), "pass".into()],
             environment: BTreeMap::from([("A".into(), "of the command".into())]),
             folder: None,
+            input: Default::default(),
         }
     }
 

@@ -545,7 +545,7 @@ fn life(options: &ModalOptions) -> String {
 }
 
 /// What outcomes say of a sandbox that will end soon.
-fn end_in_sight(id: &str, passed: Duration, lifetime: Duration) -> Option<String> {
+pub(super) fn end_in_sight(id: &str, passed: Duration, lifetime: Duration) -> Option<String> {
     if passed < lifetime.mul_f64(LATE) {
         return None;
     }

@@ -3,7 +3,7 @@
 //! [`ModalImage`] makes one sandbox per session; [`ModalSandbox`] uses one that exists, and never ends it. Two services
 //! answer: the control plane (`control.rs`), which makes and ends sandboxes, and on each worker one that starts processes
 //! (`router.rs`) and carries their streams (`exec.rs`, `stdin.rs`). What fails is tried again as `retry.rs` says.
-//! [`ModalAccount`] lists what of ours an account holds.
+//! [`ModalAccount`] lists what of ours an account holds. Without an account, [`gateway`] leads to such sandboxes.
 //!
 //! The messages (`wire.rs`) are a part of Modal's interface, in `proto/`; `tools/modal-codegen` makes the code for them.
 
@@ -12,6 +12,7 @@ mod control;
 mod credentials;
 mod exec;
 mod failure;
+pub mod gateway;
 mod images;
 mod made;
 mod options;

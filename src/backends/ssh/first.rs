@@ -110,6 +110,7 @@ async fn never_begins(master: &Master, r#become: Option<&str>) {
         arguments: Vec::new(),
         environment: BTreeMap::new(),
         folder: None,
+        input: Default::default(),
     };
     let mut command = Session::to_raw_command(master.session(), line::line(&nothing, r#become));
     command

@@ -218,6 +218,7 @@ mod tests {
             arguments,
             environment: [("ODD".into(), "it's $X".into())].into(),
             folder: Some("/usr".into()),
+            input: Default::default(),
         };
         let mut expected: Vec<u8> = odd.iter().flat_map(|word| [word.as_bytes(), b"|"].concat()).collect();
         expected.extend(b"\xff\xfe|");
@@ -281,6 +282,7 @@ mod tests {
                 arguments: Vec::new(),
                 environment: [].into(),
                 folder: None,
+                input: Default::default(),
             };
             let mut shell = std::process::Command::new("/bin/sh");
             shell.arg("-c").arg(line(&command, None));
@@ -328,6 +330,7 @@ mod tests {
                 arguments: vec!["-c".into(), "pwd; echo $ODD".into()],
                 environment: [("ODD".into(), "it's".into())].into(),
                 folder: Some(folder.into()),
+                input: Default::default(),
             };
             std::process::Command::new("sh")
                 .arg("-c")

@@ -1,13 +1,21 @@
 //! What the configuration says of Modal's sandboxes.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use tracing::warn;
 
 use super::super::error::SessionError;
 use super::super::options::spill_folder;
 use super::super::web::proxies;
+use crate::backends::Backend;
 use crate::backends::docker::{parse_cpus, parse_memory};
-use crate::backends::modal::{DEFAULT_IMAGE, Gpu, ModalOptions, ModalSandbox, ModalSources, check_lifetime};
+use crate::backends::modal::gateway::{GatewayImage, GatewayOptions, GatewaySandbox, GatewaySources};
+use crate::backends::modal::{
+    DEFAULT_APP, DEFAULT_IMAGE, Gpu, ModalImage, ModalOptions, ModalSandbox, ModalSources, check_lifetime,
+};
 use crate::config::{ModalMode, ResolvedTarget, Value};
 use crate::environment::Environment;
 
@@ -45,33 +53,127 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// Whose account is used.
-    fn sources(&self, environment: &Environment) -> Result<ModalSources, SessionError> {
+    fn check_mounts(&self) -> Result<(), SessionError> {
+        match self.0.mounts.first() {
+            Some(mount) => Err(self.bad("--mount")(format!(
+                "`{mount}` cannot be mounted: a sandbox is on a machine of Modal's; copy it there with --put"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// CPUs, and bytes of memory.
+    fn size(&self) -> Result<(Option<f64>, Option<u64>), SessionError> {
+        let cpus = self.text("container_cpu").map(parse_cpus).transpose();
+        let memory = self.text("container_memory").map(parse_memory).transpose();
+        Ok((
+            cpus.map_err(self.bad("container_cpu"))?.flatten(),
+            memory.map_err(self.bad("container_memory"))?.flatten(),
+        ))
+    }
+
+    fn lifetime(&self) -> Result<Option<Duration>, SessionError> {
+        let lifetime = self.duration("modal_lifetime").map(check_lifetime).transpose();
+        lifetime.map_err(self.bad("modal_lifetime"))
+    }
+
+    /// What is cut off from the broker goes on until its lease runs out, and needs a place for as long; and where it is
+    /// looked at only now and then, nothing runs there meanwhile.
+    fn idle_timeout(&self, default: Duration, lease: Duration) -> Duration {
+        let idle = self.duration("modal_idle_timeout").unwrap_or(default);
+        idle.max(lease + (lease / 3).max(LEAST_REST))
+    }
+
+    fn variables(&self) -> BTreeMap<String, String> {
+        match self.0.options.get("modal_env") {
+            Some(Value::Map(variables)) => variables.iter().cloned().collect(),
+            _ => BTreeMap::new(),
+        }
+    }
+
+    /// By which of two ways Modal is reached.
+    fn way(&self, environment: &Environment) -> Way {
+        let direct = ModalSources::of(environment, proxies(environment));
+        let managed = GatewaySources::of(environment, proxies(environment));
         let mode = self.text("modal_mode").and_then(|word| word.parse().ok());
         match mode.unwrap_or_default() {
-            ModalMode::Auto | ModalMode::Direct => Ok(ModalSources::of(environment, proxies(environment))),
-            ModalMode::Managed => Err(self.bad("modal_mode")(
-                "the gateway cannot be used by this version; set it to direct, with an account of Modal's".to_owned(),
-            )),
+            ModalMode::Auto if !direct.are_there() && managed.has_token() => Way::Managed(managed),
+            ModalMode::Auto | ModalMode::Direct => Way::Direct(direct),
+            ModalMode::Managed => Way::Managed(managed),
         }
+    }
+
+    /// Says what has no effect behind the gateway; refuses what must not be ignored.
+    fn check_managed(&self) -> Result<(), SessionError> {
+        if matches!(self.0.options.get("modal_network"), Some(Value::Switch(false))) {
+            return Err(self.bad("modal_network")(
+                "a sandbox behind the gateway (modal_mode: managed) always has a network; use an account of Modal's to \
+                 be without one (modal_mode: direct)"
+                    .to_owned(),
+            ));
+        }
+        let is_set = |name: &str| match self.0.options.get(name) {
+            Some(Value::Text(text)) => !text.is_empty(),
+            Some(Value::List(items)) => !items.is_empty(),
+            _ => false,
+        };
+        for name in [
+            "modal_gpu",
+            "modal_region",
+            "modal_environment",
+            "modal_registry_secret",
+        ] {
+            if is_set(name) {
+                warn!(target = %self.0.name, "`{name}` has no effect behind Modal's gateway (modal_mode: managed)");
+            }
+        }
+        Ok(())
     }
 }
 
+/// By which way Modal is reached, and as whom.
+enum Way {
+    Direct(ModalSources),
+    Managed(GatewaySources),
+}
+
+/// A sandbox that is made for the session.
+pub(super) fn new(
+    target: &ResolvedTarget,
+    named: Option<&str>,
+    lease: Duration,
+    environment: &Environment,
+) -> Result<Arc<dyn Backend>, SessionError> {
+    Ok(match Options(target).way(environment) {
+        Way::Direct(sources) => Arc::new(ModalImage::new(image(target, named, lease, sources, environment)?)),
+        Way::Managed(sources) => Arc::new(GatewayImage::new(managed(target, named, lease, sources)?)),
+    })
+}
+
+/// A sandbox that exists.
+pub(super) fn existing(
+    target: &ResolvedTarget,
+    id: &str,
+    environment: &Environment,
+) -> Result<Arc<dyn Backend>, SessionError> {
+    Ok(match Options(target).way(environment) {
+        Way::Direct(sources) => Arc::new(ModalSandbox::new(&target.name, id, sources)),
+        Way::Managed(sources) => Arc::new(GatewaySandbox::new(&target.name, id, sources)),
+    })
+}
+
 /// What a sandbox of ours is made with.
-pub(super) fn image(
+fn image(
     target: &ResolvedTarget,
     image: Option<&str>,
     lease: Duration,
+    sources: ModalSources,
     environment: &Environment,
 ) -> Result<ModalOptions, SessionError> {
     let options = Options(target);
     let image = image.or(options.text("modal_image")).unwrap_or(DEFAULT_IMAGE);
-    let mut made = ModalOptions::new(&target.name, image, options.sources(environment)?);
-    if let Some(mount) = target.mounts.first() {
-        return Err(options.bad("--mount")(format!(
-            "`{mount}` cannot be mounted: a sandbox is on a machine of Modal's; copy it there with --put"
-        )));
-    }
+    let mut made = ModalOptions::new(&target.name, image, sources);
+    options.check_mounts()?;
     if let Some(app) = options.text("modal_app") {
         app.clone_into(&mut made.app);
     }
@@ -80,24 +182,15 @@ pub(super) fn image(
     if let Some(gpu) = options.text("modal_gpu") {
         made.gpu = Some(Gpu::parse(gpu).map_err(options.bad("modal_gpu"))?);
     }
-    if let Some(cpus) = options.text("container_cpu") {
-        made.cpus = parse_cpus(cpus).map_err(options.bad("container_cpu"))?;
-    }
-    if let Some(memory) = options.text("container_memory") {
-        made.memory = parse_memory(memory).map_err(options.bad("container_memory"))?;
-    }
+    (made.cpus, made.memory) = options.size()?;
     if let Some(Value::List(regions)) = target.options.get("modal_region") {
         made.regions.clone_from(regions);
     }
-    if let Some(Value::Map(variables)) = target.options.get("modal_env") {
-        made.variables = variables.iter().cloned().collect();
+    made.variables = options.variables();
+    if let Some(lifetime) = options.lifetime()? {
+        made.lifetime = lifetime;
     }
-    if let Some(lifetime) = options.duration("modal_lifetime") {
-        made.lifetime = check_lifetime(lifetime).map_err(options.bad("modal_lifetime"))?;
-    }
-    let idle = options.duration("modal_idle_timeout").unwrap_or(made.idle_timeout);
-    // What is cut off from the broker goes on until its lease runs out, and needs a place for as long.
-    made.idle_timeout = idle.max(lease + (lease / 3).max(LEAST_REST));
+    made.idle_timeout = options.idle_timeout(made.idle_timeout, lease);
     made.is_blocked = matches!(target.options.get("modal_network"), Some(Value::Switch(false)));
     made.keep = options.is_on("modal_keep");
     if options.is_on("modal_snapshot") {
@@ -106,34 +199,47 @@ pub(super) fn image(
     Ok(made)
 }
 
-/// A sandbox that exists.
-pub(super) fn existing(
+/// The same behind the gateway.
+fn managed(
     target: &ResolvedTarget,
-    id: &str,
-    environment: &Environment,
-) -> Result<ModalSandbox, SessionError> {
-    let sources = Options(target).sources(environment)?;
-    Ok(ModalSandbox::new(&target.name, id, sources))
+    image: Option<&str>,
+    lease: Duration,
+    sources: GatewaySources,
+) -> Result<GatewayOptions, SessionError> {
+    let options = Options(target);
+    options.check_mounts()?;
+    options.check_managed()?;
+    let image = image.or(options.text("modal_image")).unwrap_or(DEFAULT_IMAGE);
+    let mut made = GatewayOptions::new(&target.name, image, sources);
+    (made.cpus, made.memory) = options.size()?;
+    made.variables = options.variables();
+    if let Some(lifetime) = options.lifetime()? {
+        made.lifetime = lifetime;
+    }
+    made.idle_timeout = options.idle_timeout(made.idle_timeout, lease);
+    made.keep = options.is_on("modal_keep");
+    if options.is_on("modal_snapshot") {
+        let app = options.text("modal_app").unwrap_or(DEFAULT_APP);
+        made.files = Some(plain(&[app, &target.name]));
+    }
+    Ok(made)
 }
 
 /// The file that says where the files of the last session on this target were kept. Two sessions at once share it: the
 /// last one to end is the one that counts.
 fn snapshots(options: &ModalOptions, environment: &Environment) -> PathBuf {
     let place = options.environment.as_deref().unwrap_or_default();
-    let name: String = [place, &options.app, &options.target]
-        .join("@")
-        .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || "-_.@".contains(c) {
-                c
-            } else {
-                '_'
-            }
-        })
-        .collect();
+    let name = plain(&[place, &options.app, &options.target]);
     let cache = spill_folder(environment);
     let cache = cache.parent().unwrap_or(&cache).to_owned();
     cache.join("modal").join(format!("{name}.json"))
+}
+
+/// Parts of a name as one that is fit for a file.
+fn plain(parts: &[&str]) -> String {
+    let is_plain = |c: &char| c.is_ascii_alphanumeric() || "-_.@".contains(*c);
+    let name = parts.join("@");
+    name.chars().map(|c| if is_plain(&c) { c } else { '_' }).collect()
 }
 
 #[cfg(test)]
@@ -143,7 +249,9 @@ mod tests {
     use crate::config::{Config, Flags, Sources};
     use crate::target::TargetSpec;
 
-    fn options(variables: &[(&str, &str)], target: &str) -> Result<ModalOptions, String> {
+    const LEASE: Duration = Duration::from_secs(60);
+
+    fn resolved(variables: &[(&str, &str)], target: &str) -> (ResolvedTarget, Environment) {
         let variables = variables
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
@@ -155,8 +263,72 @@ mod tests {
             ..Sources::default()
         });
         let target = config.unwrap().resolve(&TargetSpec::parse(target).unwrap()).unwrap();
+        (target, environment)
+    }
+
+    fn options(variables: &[(&str, &str)], target: &str) -> Result<ModalOptions, String> {
+        let (target, environment) = resolved(variables, target);
         let named = target.spec.as_str().strip_prefix("modal:");
-        image(&target, named, Duration::from_secs(60), &environment).map_err(|error| error.to_string())
+        image(&target, named, LEASE, ModalSources::default(), &environment).map_err(|error| error.to_string())
+    }
+
+    fn behind(variables: &[(&str, &str)]) -> Result<GatewayOptions, String> {
+        let (target, _) = resolved(variables, "modal");
+        managed(&target, None, LEASE, GatewaySources::default()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_gateway_gets_what_it_knows_and_nothing_is_ignored_that_protects() {
+        let plain = behind(&[]).unwrap();
+        assert_eq!(
+            (plain.image.as_str(), plain.memory, plain.cpus),
+            (DEFAULT_IMAGE, Some(5_120 << 20), None)
+        );
+        assert!(!plain.keep && plain.files.is_none());
+        let set = behind(&[
+            ("TALARIA_TERMINAL_MODAL_IMAGE", "ubuntu:24.04"),
+            ("TALARIA_TERMINAL_MODAL_APP", "lab"),
+            ("TALARIA_TERMINAL_MODAL_GPU", "h100"),
+            ("TALARIA_TERMINAL_MODAL_ENV", "A=1"),
+            ("TALARIA_TERMINAL_MODAL_LIFETIME", "1h"),
+            ("TALARIA_TERMINAL_MODAL_IDLE_TIMEOUT", "5m"),
+            ("TALARIA_TERMINAL_MODAL_KEEP", "on"),
+            ("TALARIA_TERMINAL_MODAL_SNAPSHOT", "on"),
+            ("TALARIA_TERMINAL_CONTAINER_CPU", "1.5"),
+        ])
+        .unwrap();
+        assert_eq!(
+            (set.image.as_str(), set.cpus, set.keep),
+            ("ubuntu:24.04", Some(1.5), true)
+        );
+        assert_eq!((set.lifetime.as_secs(), set.idle_timeout.as_secs()), (3600, 300));
+        let short = behind(&[("TALARIA_TERMINAL_MODAL_IDLE_TIMEOUT", "1s")]).unwrap();
+        assert_eq!(short.idle_timeout.as_secs(), 80, "longer than the lease");
+        assert_eq!((set.files.as_deref(), set.variables.len()), (Some("lab@modal"), 1));
+        let error = behind(&[("TALARIA_TERMINAL_MODAL_NETWORK", "off")]).unwrap_err();
+        assert!(
+            error.contains("modal_network") && error.contains("modal_mode: direct"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn the_way_is_the_one_that_is_set_up_or_asked_for() {
+        let account = ("MODAL_TOKEN_ID", "ak-1");
+        let token = ("MODAL_GATEWAY_TOKEN", "t");
+        let mode = |word| ("TALARIA_TERMINAL_MODAL_MODE", word);
+        for (variables, is_managed) in [
+            (&[][..], false),
+            (&[account], false),
+            (&[account, token], false),
+            (&[token], true),
+            (&[token, mode("direct")], false),
+            (&[account, mode("managed")], true),
+        ] {
+            let (target, environment) = resolved(variables, "modal");
+            let way = Options(&target).way(&environment);
+            assert_eq!(matches!(way, Way::Managed(_)), is_managed, "{variables:?}");
+        }
     }
 
     #[test]
@@ -221,7 +393,6 @@ mod tests {
             ("MODAL_LIFETIME", "1", "10 s at least"),
             ("CONTAINER_CPU", "many", "container_cpu"),
             ("CONTAINER_MEMORY", "lots", "container_memory"),
-            ("MODAL_MODE", "managed", "set it to direct"),
         ] {
             let error = options(&[(&format!("TALARIA_TERMINAL_{name}"), value)], "modal").unwrap_err();
             assert!(error.contains(words), "{name}: {error}");
