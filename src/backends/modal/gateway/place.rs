@@ -415,7 +415,7 @@ mod tests {
         assert_eq!(plain.get("memoryMiB"), None);
         assert_eq!(
             (&plain["timeoutMs"], &plain["idleTimeoutMs"]),
-            (&json!(86_400_000), &json!(600_000))
+            (&json!(86_400_000), &json!(1_200_000))
         );
         assert_eq!(plain["persistentFilesystem"], json!(false));
         assert_ne!(plain["logicalKey"], options.wish()["logicalKey"]);
