@@ -180,6 +180,11 @@ async fn measure(report: &mut Report, options: SessionOptions, is_host: bool) {
         broker.close().await;
         return;
     }
+    if !is_host {
+        for (what, found) in session.about_target().await {
+            report.line(what, &found);
+        }
+    }
     if let Some(kernel) = &first.kernel {
         report.line("python", &kernel.python);
         report.line("transport", &kernel.transport);

@@ -145,6 +145,12 @@ impl Session {
         self.inner.leave(&mut state).await;
     }
 
+    /// How its target was reached, in lines for whoever wants to know; nothing before the first cell.
+    pub async fn about_target(&self) -> Vec<(&'static str, String)> {
+        let target = self.inner.state.lock().await.target.clone();
+        target.map(|target| target.about()).unwrap_or_default()
+    }
+
     /// Where the target ends what a connection has started once that is gone, so that no cell outlives it: that it does,
     /// and what to do. Asks the target; `None` before the first cell.
     pub async fn ends_at_logout(&self) -> Option<String> {
