@@ -71,6 +71,20 @@ fn the_patience_that_is_asked_for_is_had() {
 }
 
 #[test]
+fn output_is_asked_for_with_the_start() {
+    let Some(rig) = Rig::new() else { return };
+    rig.modal.faults(json!([{"fault": "late", "method": "TaskExecStart", "seconds": 0.5, "count": 1}, fails("TaskExecStdioRead", "NOT_FOUND", 1)]));
+    let session = rig.session();
+    session.ok("print(1)");
+    let (start, read) = (rig.modal.calls("TaskExecStart"), rig.modal.calls("TaskExecStdioRead"));
+    let passed = read[0]["time"].as_f64().unwrap() - start[0]["time"].as_f64().unwrap();
+    assert!(passed < 0.5, "{passed}");
+    // It was too early, and came again once the process was known.
+    assert_eq!(read.len(), 3, "{read:#?}");
+    rig.end();
+}
+
+#[test]
 fn every_call_says_who_asks() {
     let Some(rig) = Rig::new() else { return };
     let session = rig.session();

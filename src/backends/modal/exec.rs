@@ -21,7 +21,7 @@ use tracing::debug;
 
 use super::control::{CallFailed, with, within};
 use super::retry::Policy;
-use super::router::{Attempts, Router};
+use super::router::{Attempts, Client, Router};
 use super::stdin;
 use super::wire::client::secret_source::Source;
 use super::wire::client::{SecretSource, StringMap};
@@ -47,6 +47,8 @@ pub(super) struct Exec {
     pub(super) router: Arc<Router>,
     pub(super) task: String,
     pub(super) id: String,
+    /// Whether the service has said that it runs; nobody tells once it cannot be started.
+    started: watch::Receiver<bool>,
 }
 
 /// Why a process was not started.
@@ -59,20 +61,20 @@ pub(super) enum Unstarted {
 
 /// Starts a process.
 pub(super) async fn start(router: &Arc<Router>, task: &str, command: &Command) -> Result<Process, Unstarted> {
+    let (tell, started) = watch::channel(false);
     let exec = Exec {
         router: router.clone(),
         task: task.to_owned(),
         id: super::unique(),
+        started,
     };
     let request = exec.request(command).map_err(Unstarted::Command)?;
-    let started = router.call(
-        "TaskExecStart",
-        Policy::ROUTER,
-        request,
-        |mut client, request| async move { client.task_exec_start(request).await },
-    );
+    let process = exec.carry();
+    let call = |mut client: Client, request| async move { client.task_exec_start(request).await };
+    let started = router.call("TaskExecStart", Policy::ROUTER, request, call);
     started.await.map_err(Unstarted::Call)?;
-    Ok(exec.carry())
+    tell.send_replace(true);
+    Ok(process)
 }
 
 impl Exec {
@@ -111,7 +113,13 @@ impl Exec {
         })
     }
 
-    /// Carries the streams of a process that has started.
+    /// Waits until it runs. Whether it does.
+    pub(super) async fn has_started(&self) -> bool {
+        self.started.clone().wait_for(|started| *started).await.is_ok()
+    }
+
+    /// Carries the streams of a process that is being started. Its output is asked for at once, which saves a round trip
+    /// where the service knows of the process by then.
     fn carry(self) -> Process {
         let closing = CancellationToken::new();
         let (to_stdout, stdout) = mpsc::channel(PIECES);
@@ -147,8 +155,24 @@ async fn read(exec: Exec, descriptor: Descriptor, to: mpsc::Sender<Bytes>, closi
     let all = async {
         let mut attempts = Attempts::new(&exec.router, "TaskExecStdioRead", Policy::STREAM);
         let mut offset = 0;
-        while let Some(status) = read_once(&exec, descriptor, &mut offset, &mut attempts, &to).await? {
-            attempts.failed(&status).await?;
+        // What it says on standard error nobody is in a hurry for.
+        if descriptor == Descriptor::Stderr && !exec.has_started().await {
+            return Ok(());
+        }
+        loop {
+            let is_early = !*exec.started.borrow();
+            let cut = read_once(&exec, descriptor, &mut offset, &mut attempts, &to).await?;
+            // It may have come before the process was known.
+            if is_early && offset == 0 {
+                if !exec.has_started().await {
+                    break;
+                }
+                continue;
+            }
+            match cut {
+                Some(status) => attempts.failed(&status).await?,
+                None => break,
+            }
         }
         Ok::<(), CallFailed>(())
     };
@@ -199,6 +223,9 @@ async fn read_once(
 
 /// Waits for the end of the process, for as long as anybody wants to know.
 async fn wait(exec: Exec, tell: watch::Sender<Option<ProcessEnd>>) {
+    if !exec.has_started().await {
+        return;
+    }
     let end = async {
         let mut attempts = Attempts::new(&exec.router, "TaskExecWait", Policy::WAIT);
         loop {

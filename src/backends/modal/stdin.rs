@@ -104,6 +104,9 @@ pub(super) async fn carry(
     mut end: watch::Receiver<Option<ProcessEnd>>,
     closing: CancellationToken,
 ) {
+    if !exec.has_started().await {
+        return;
+    }
     let mut feed = Feed {
         exec: &exec,
         from,
