@@ -82,7 +82,9 @@ impl SessionWorkspace {
         if protected != Protected::default() {
             let folder = Path::new(agent.link().folder());
             protected.add_folder(folder);
+            // Where scripts work in strict mode, here and elsewhere.
             protected.allow_folder(&folder.join("work"));
+            protected.allow_folder(&folder.join("disk/work"));
         }
         protected
     }
