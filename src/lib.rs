@@ -87,6 +87,7 @@ pub mod backends;
 pub mod broker;
 pub mod bundle;
 pub mod config;
+pub mod conformance;
 pub mod environment;
 pub mod file_rpc;
 pub mod interpreter;

@@ -26,6 +26,7 @@ const FLOORS: &[&[&str]] = &[
     &["tools"],
     &["session"],
     &["broker", "schema"],
+    &["conformance"],
     &["cli", "main"],
 ];
 

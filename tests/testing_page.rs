@@ -21,6 +21,7 @@ fn rows(page: &str) -> Vec<(String, Vec<String>)> {
 /// The files in which a test of an area may stand: `KIND::AREA::NAME`.
 fn files(root: &Path, kind: &str, area: &str) -> Vec<PathBuf> {
     let place = match kind {
+        "contract" => root.join("src/conformance").join(area),
         "conformance" => root.join("tests/conformance").join(area),
         "unit" => root.join("src").join(area.replace("::", "/")),
         "python" => root.join("tests/python").join(area),
@@ -56,7 +57,7 @@ fn every_statement_names_tests_that_exist() {
             let is_there = files(root, kind, area).iter().any(|path| {
                 let text = std::fs::read_to_string(path).unwrap();
                 // By itself, or in a list that a macro makes tests of.
-                ["fn {}(", "def {}(", "    {}: \""]
+                ["fn {}(", "def {}(", "    {}: \"", "        \"{}\",\n"]
                     .iter()
                     .any(|form| text.contains(&form.replace("{}", name)))
             });

@@ -40,6 +40,8 @@ pub(crate) enum Verb {
     Run(Box<Run>),
     /// Say what works here and what does not, and the fix
     Doctor(Doctor),
+    /// Check the whole contract on a target
+    Conformance(Conformance),
     /// List what of ours is alive: where, how old, whose
     Ls(Ls),
     /// Remove what of ours has no owner any more
@@ -114,6 +116,33 @@ pub(crate) struct Doctor {
     /// The target to try [default: the one that `run` would take]
     #[arg(value_name = "TARGET")]
     pub(crate) target: Option<String>,
+}
+
+/// Check the whole contract on a target: runs a hundred small cases there, and says of each whether it holds. Exit code 0
+/// when all hold, 1 when one does not, 125 when the target cannot be reached and nothing ran.
+#[derive(Args)]
+pub(crate) struct Conformance {
+    /// The target [default: the one that `run` would take]
+    #[arg(value_name = "TARGET")]
+    pub(crate) target: Option<String>,
+    /// Only cases whose name (AREA::CASE) holds one of these
+    #[arg(value_name = "FILTER")]
+    pub(crate) filters: Vec<String>,
+    /// Sessions side by side, each a sandbox or container where the target makes one [default: 2 on those, else 4]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=32))]
+    pub(crate) jobs: Option<u16>,
+    /// The longest that one case may take
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5m")]
+    pub(crate) limit: Duration,
+    /// How the directory on another target is reached: auto, stream, polled
+    #[arg(long, value_name = "TRANSPORT", value_parser = transport)]
+    pub(crate) transport: Option<Transport>,
+    /// Print one object per case as a line of JSON, then one with the summary, and nothing else
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print the names of the cases, and run none
+    #[arg(long)]
+    pub(crate) list: bool,
 }
 
 /// List what of ours is alive: where, how old, whose.

@@ -3,6 +3,7 @@
 pub(crate) mod args;
 mod completions;
 mod config;
+mod conformance;
 mod doctor;
 mod exit;
 mod gc;
@@ -43,6 +44,7 @@ pub(crate) fn main(environment: &Environment) -> u8 {
     let result = match cli.verb {
         Verb::Run(verb) => run::run(&verb, global, environment),
         Verb::Doctor(doctor) => doctor::run(&doctor, global, environment),
+        Verb::Conformance(verb) => conformance::run(&verb, global, environment),
         Verb::Ls(verb) => ls::run(&verb, environment),
         Verb::Gc(verb) => gc::run(&verb, environment),
         Verb::Schema(schema) => schema::run(&schema, global, environment),

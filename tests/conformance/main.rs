@@ -4,6 +4,8 @@
 //! and is named `target::area::what_it_shows`. A new target is one line in `rig.rs`, a new area
 //! one line in [`AREAS`].
 //!
+//! Beside them stand the cases that `talaria conformance` has for any target whatever ([`contract`]).
+//!
 //! `TALARIA_TEST_PYTHON=/path/python3.x` makes all sessions use that interpreter.
 //!
 //! After each test, passed or failed, its sessions are closed; then nothing may be left of it: no
@@ -15,6 +17,7 @@ mod cells;
 mod cli;
 mod command;
 mod containers;
+mod contract;
 mod death;
 mod elsewhere;
 mod files;
@@ -65,6 +68,7 @@ const AREAS: &[(&str, &[Case])] = &[
     ("cli", cli::interrupts::CASES),
     ("cli", cli::terminals::CASES),
     ("cli", cli::verbs::CASES),
+    ("cli", cli::contract::CASES),
     ("life", life::CASES),
     ("death", death::CASES),
     ("security", security::CASES),
@@ -87,6 +91,7 @@ const HERE: &[(&str, &[Case])] = &[
     ("security", security::CASES_HERE),
     ("interpreters", interpreters::CASES_HERE),
     ("socket", socket::CASES),
+    ("cli", cli::contract::CASES_HERE),
     ("web", web::CASES_HERE),
 ];
 
@@ -127,6 +132,7 @@ fn main() -> ExitCode {
                 }
             }
         }
+        trials.extend(contract::trials(target));
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }

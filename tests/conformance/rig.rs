@@ -121,11 +121,11 @@ pub(crate) struct Rig {
     aside: TempDir,
     kills_brokers: AtomicBool,
     /// The broker of its sessions.
-    pub(crate) broker: Broker,
+    pub(crate) broker: Arc<Broker>,
 }
 
 /// Runs a test, clears up after it, and sees that nothing is left.
-pub(crate) fn run(target: &'static Target, keeps_state: bool, case: fn(&Rig)) -> Result<(), Failed> {
+pub(crate) fn run(target: &'static Target, keeps_state: bool, case: impl FnOnce(&Rig)) -> Result<(), Failed> {
     let rig = Rig::new(target, keeps_state);
     let result = catch_unwind(AssertUnwindSafe(|| case(&rig)));
     let left = catch_unwind(AssertUnwindSafe(|| rig.close()));
@@ -209,7 +209,7 @@ impl Rig {
             scratch,
             aside: tempfile::tempdir().unwrap(),
             kills_brokers: AtomicBool::new(false),
-            broker: Broker::new(4),
+            broker: Arc::new(Broker::new(4)),
         }
     }
 
