@@ -309,6 +309,29 @@ mod tests {
         );
         let there = read("targets:\n  rig: {target: 'ssh:build1', ssh_user: bob, ssh_host: other}\n").unwrap();
         assert!(there.warnings.len() == 1 && there.warnings[0].contains("ssh_host` has no effect"));
+        let sandbox = |target: &str, options: &str| {
+            let yaml = format!("targets:\n  rig: {{target: '{target}', {options}}}\n");
+            read(&yaml).unwrap().warnings.len()
+        };
+        for (target, options, warnings) in [
+            (
+                "modal",
+                "modal_image: x, modal_gpu: A100, container_memory: 512, modal_keep: on",
+                0,
+            ),
+            ("modal:x", "modal_image: y", 1),
+            ("modal:x", "docker_network: off, ssh_port: 22, modal_network: off", 2),
+            (
+                "modal://sb-1",
+                "modal_gpu: A100, container_cpu: 2, modal_mode: direct",
+                2,
+            ),
+            ("docker:x", "modal_gpu: A100", 1),
+            ("ssh:h", "modal_gpu: A100", 1),
+            ("exec:x", "modal_gpu: A100", 1),
+        ] {
+            assert_eq!(sandbox(target, options), warnings, "{target} {options}");
+        }
         let warnings = read_as("local");
         assert_eq!(warnings.len(), 3, "{warnings:#?}");
         for (line, key) in [(4, "env"), (5, "transport"), (6, "docker_env")] {

@@ -107,5 +107,10 @@ fn files_are_kept_for_the_next_session() {
     let second = open();
     assert_eq!(second.ok("print(open('/root/note').read())"), "kept\n");
     rig.wait_for(second.session.close());
+    // What Modal does not have any more costs the files, and not the session.
+    std::fs::write(&file, r#"{"image": "im-gone", "of": "python:3.12"}"#).unwrap();
+    let third = open();
+    assert_eq!(third.ok("import os; print(os.path.exists('/root/note'))"), "False\n");
+    rig.wait_for(third.session.close());
     rig.end();
 }

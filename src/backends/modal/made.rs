@@ -95,28 +95,44 @@ impl Backend for ModalImage {
             .snapshots
             .as_deref()
             .and_then(|file| snapshots::read(file, &options.image));
-        let image = match &kept {
-            Some(image) => image.clone(),
-            None => {
-                let wish = Wish {
-                    image: &options.image,
-                    app: &app,
-                    builder: &builder,
-                    secret: secret.clone(),
-                };
-                images::ensure(control, asked, &wish, progress).await?
-            }
-        };
-        progress.phase(Phase::Connect);
-        let plan = Plan {
-            app,
+        let plan = |image: String| Plan {
+            app: app.clone(),
             environment: environment.clone(),
             definition: definition(options, image),
             tags: ours::tags(options.keep),
             variables: options.variables.clone().into_iter().collect(),
         };
-        let sandbox = self.make(&reached, plan).await?;
-        info!(target, sandbox = sandbox.id, generation = %sandbox.generation, restored = kept.is_some(), "a sandbox was made");
+        let restored = match kept {
+            Some(image) => match self.make(&reached, plan(image.clone())).await {
+                Ok(sandbox) => Some(sandbox),
+                // Modal keeps nothing for ever.
+                Err(BackendError::Refused { reason, .. }) => {
+                    warn!(
+                        target,
+                        image, reason, "the files of the last session cannot be had again"
+                    );
+                    None
+                }
+                Err(error) => return Err(error),
+            },
+            None => None,
+        };
+        let is_restored = restored.is_some();
+        let sandbox = match restored {
+            Some(sandbox) => sandbox,
+            None => {
+                let wish = Wish {
+                    image: &options.image,
+                    app: &app,
+                    builder: &builder,
+                    secret,
+                };
+                let image = images::ensure(control, asked, &wish, progress).await?;
+                progress.phase(Phase::Connect);
+                self.make(&reached, plan(image)).await?
+            }
+        };
+        info!(target, sandbox = sandbox.id, generation = %sandbox.generation, is_restored, "a sandbox was made");
         let sandbox = Arc::new(sandbox);
         let end = End {
             sandbox: sandbox.clone(),
