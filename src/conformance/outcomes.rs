@@ -57,7 +57,14 @@ pub(super) fn ended(outcome: &Outcome, status: Status, exit_code: Option<i32>) -
 fn state_is_lost(bench: &Bench, outcome: &Outcome) -> Checked {
     let lost = outcome.kernel.as_ref().map(|kernel| kernel.state_lost);
     // A standalone script has no state that it could lose.
-    equal("state_lost", &lost, &Some(bench.keeps_state()))
+    equal("state_lost", &lost, &Some(bench.keeps_state()))?;
+    let error = outcome.error.as_deref().unwrap_or_default();
+    let says_so = error.contains("variables and imports are lost");
+    let is_right = match bench.keeps_state() {
+        true => says_so || outcome.status != Status::Error,
+        false => !says_so,
+    };
+    holds("the error to say so where state is lost", is_right, error)
 }
 
 async fn a_cell_that_ran_to_its_end(bench: &Bench) -> Checked {
@@ -186,7 +193,12 @@ async fn a_cell_that_left(bench: &Bench) -> Checked {
     for (code, exit_code) in [
         ("sys.exit()", 0),
         ("sys.exit(None)", 0),
+        ("sys.exit(False)", 0),
+        ("sys.exit(True)", 1),
         ("sys.exit(3)", 3),
+        ("sys.exit(256)", 256),
+        ("sys.exit(-1)", -1),
+        ("exit(6)", 6),
         ("sys.exit('text')", 1),
         ("raise SystemExit(5)", 5),
         ("def f():\n    sys.exit(7)\nf()", 7),
@@ -247,6 +259,11 @@ async fn a_cell_that_ran_too_long(bench: &Bench) -> Checked {
         "duration_seconds of 2 at least",
         outcome.duration_seconds >= 2.0,
         &outcome.duration_seconds,
+    )?;
+    contains(
+        "the hint",
+        outcome.hint.as_deref().unwrap_or_default(),
+        &["more time (timeout)"],
     )?;
     state_is_lost(bench, &outcome)
 }

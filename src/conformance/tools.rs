@@ -57,7 +57,7 @@ async fn names_and_signatures(bench: &Bench) -> Checked {
 async fn helpers_do_what_they_say(bench: &Bench) -> Checked {
     let code = r##"
 from hermes_tools import json_parse, shell_quote, retry, terminal
-print(json_parse('\ufeff{"a": "x\ty\nz"}') == {"a": "x\ty\nz"})
+print(json_parse('\ufeff{"a": "x\ty\nz"}') == {"a": "x\ty\nz"}, json_parse(b'\xef\xbb\xbf[1]'))
 try: json_parse("{no")
 except ValueError as error: print("ValueError")
 for text in ("", "a b", "it's", "$x `y` \\", "-n", "größe", "#no", "~", "*"):
@@ -72,7 +72,9 @@ print(retry(third, max_attempts=3, delay=0.01), len(tried))
 try: retry(lambda: 1 / 0, max_attempts=2, delay=0.01)
 except ZeroDivisionError as error: print(error)
 "##;
-    bench.prints(code, "True\nValueError\ndone 3\ndivision by zero\n").await
+    bench
+        .prints(code, "True [1]\nValueError\ndone 3\ndivision by zero\n")
+        .await
 }
 
 async fn a_cell_sees_only_what_it_may_call(bench: &Bench) -> Checked {

@@ -14,12 +14,10 @@ pub(crate) const CASES: &[Case] = cases![
     a_line_of_8_mib_is_read_in_pieces,
     what_lets_the_account_in_is_not_written,
     pages_join_to_the_whole,
-    the_same_file_is_read_as_often_as_asked,
     what_cannot_be_read_says_why,
     what_cannot_be_written_says_why_and_changes_nothing,
     folders_are_made_and_told,
     mode_bits_and_links_stay,
-    kernel_terminal_and_tools_see_one_file,
     the_spill_file_can_be_read,
 ];
 
@@ -164,17 +162,6 @@ for offset in (0, -1, 'x', '1:', '', '5:x', 1.5, None):
     );
 }
 
-fn the_same_file_is_read_as_often_as_asked(rig: &Rig) {
-    rig.file("f", "the content\n");
-    let code = "from hermes_tools import read_file\nprint({str(read_file('f')) for _ in range(40)})";
-    let printed = rig.session().ok(code);
-    assert_eq!(printed.matches("1|the content").count(), 1, "{printed}");
-    assert!(
-        printed.starts_with("{\"{") && printed.matches("file_size").count() == 1,
-        "{printed}"
-    );
-}
-
 fn what_cannot_be_read_says_why(rig: &Rig) {
     rig.file("config.yaml", "a");
     rig.file("image.png", b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00");
@@ -289,22 +276,6 @@ fn mode_bits_and_links_stay(rig: &Rig) {
     session.ok("open('by script', 'w').close()\nfrom hermes_tools import write_file\nwrite_file('by tool', '')");
     let mode = |name: &str| rig.work().join(name).metadata().unwrap().mode();
     assert_eq!(mode("by tool"), mode("by script"));
-}
-
-fn kernel_terminal_and_tools_see_one_file(rig: &Rig) {
-    let code = "
-from hermes_tools import *
-write_file('one.txt', 'by tool\\n')
-print(open('one.txt').read(), terminal('cat one.txt')['output'], end='')
-open('one.txt', 'w').write('by script\\n')
-print(read_file('one.txt', raw=True)['content'], terminal('cat one.txt')['output'], end='')
-terminal('echo by terminal >one.txt')
-print(read_file('one.txt', raw=True)['content'], open('one.txt').read(), end='')
-";
-    assert_eq!(
-        rig.session().ok(code),
-        "by tool\n by tool\nby script\n by script\nby terminal\n by terminal\n"
-    );
 }
 
 fn the_spill_file_can_be_read(rig: &Rig) {

@@ -9,7 +9,6 @@ use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
     a_worktree_that_leads_to_a_pipe_holds_up_nobody,
-    every_mode_has_all_keys,
     what_is_left_out_and_what_a_path_brings_back,
     pages_join_to_the_whole,
     paths_go_to_the_other_tools,
@@ -26,46 +25,6 @@ fn search(session: &TestSession, arguments: &Value) -> Value {
     session.value(&format!(
         "import json\nfrom hermes_tools import search_files\nprint(json.dumps(search_files(**json.loads({arguments}))))"
     ))
-}
-
-fn every_mode_has_all_keys(rig: &Rig) {
-    rig.file("src/a.py", "import os\n# caf\u{e9}\nprint(os.name)\n");
-    rig.file("src/b.md", "os\n");
-    let session = rig.session();
-    assert_eq!(
-        search(
-            &session,
-            &json!({"pattern": r"\bos\b", "file_glob": "*.py", "context": 1})
-        ),
-        json!({
-            "matches": [
-                {"path": "src/a.py", "line": 1, "content": "import os", "before": [], "after": ["# caf\u{e9}"]},
-                {"path": "src/a.py", "line": 3, "content": "print(os.name)", "before": ["# caf\u{e9}"], "after": []},
-            ],
-            "files": [], "counts": {}, "total_count": 2, "truncated": false,
-        })
-    );
-    assert_eq!(
-        search(&session, &json!({"pattern": "os", "output_mode": "files_only"})),
-        json!({"matches": [], "files": ["src/a.py", "src/b.md"], "counts": {}, "total_count": 2, "truncated": false})
-    );
-    assert_eq!(
-        search(&session, &json!({"pattern": "os", "output_mode": "count"})),
-        json!({"matches": [], "files": [], "counts": {"src/a.py": 2, "src/b.md": 1}, "total_count": 3, "truncated": false})
-    );
-    let older = std::fs::File::options()
-        .write(true)
-        .open(rig.work().join("src/b.md"))
-        .unwrap();
-    older.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
-    assert_eq!(
-        search(&session, &json!({"pattern": "src/*", "target": "files"})),
-        json!({"matches": [], "files": ["src/a.py", "src/b.md"], "counts": {}, "total_count": 2, "truncated": false})
-    );
-    assert_eq!(
-        search(&session, &json!({"pattern": "nowhere"})),
-        json!({"matches": [], "files": [], "counts": {}, "total_count": 0, "truncated": false})
-    );
 }
 
 fn what_is_left_out_and_what_a_path_brings_back(rig: &Rig) {

@@ -24,7 +24,6 @@ pub(crate) const CASES: &[Case] = cases![
     no_program_pages_or_asks,
     workdir_is_where_one_call_starts,
     pagers_are_off,
-    what_the_stub_lacks_is_refused,
     a_flood_of_output_is_shown_in_part_and_kept_whole,
     any_temporary_folder_will_do,
     a_very_long_limit_is_allowed,
@@ -358,18 +357,6 @@ fn pagers_are_off(rig: &Rig) {
         "cat cat cat\nnot a tty\n"
     );
     assert_eq!(shown(&session, "export PAGER=more; true; echo $PAGER"), "more\n");
-}
-
-fn what_the_stub_lacks_is_refused(rig: &Rig) {
-    let session = rig.session();
-    let printed = session.ok("from hermes_tools import terminal, _call\n\
-         for name in ('background', 'pty', 'notify_on_complete', 'watch_patterns'):\n    \
-             try: terminal('touch ran', **{name: True})\n    \
-             except TypeError as error: print(name in str(error), end=' ')\n    \
-             forged = _call('terminal', {'command': 'touch ran', name: True})\n    \
-             print(name in forged['error'], 'command' in forged['error'])");
-    assert_eq!(printed, "True True True\n".repeat(4));
-    assert!(!rig.work().join("ran").exists());
 }
 
 fn a_flood_of_output_is_shown_in_part_and_kept_whole(rig: &Rig) {

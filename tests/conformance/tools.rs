@@ -12,7 +12,6 @@ use crate::{Case, cases};
 pub(crate) const CASES: &[Case] = cases![
     signatures_hints_and_docstrings,
     all_names_what_there_is,
-    helpers_do_what_they_say,
     a_cell_sees_only_what_it_may_call,
     forged_calls_are_refused_and_free,
     the_budget_counts_what_ran,
@@ -20,7 +19,6 @@ pub(crate) const CASES: &[Case] = cases![
     a_host_that_panics_is_an_error,
     a_host_that_blocks_holds_up_nobody,
     any_json_value_is_an_answer,
-    a_tool_that_fails_costs_nothing_but_its_call,
 ];
 
 /// Runs a cell that may call only some tools.
@@ -89,30 +87,6 @@ fn all_names_what_there_is(rig: &Rig) {
     assert_eq!(
         disabled.ok(code),
         "json_parse patch read_file retry search_files shell_quote terminal web_extract web_search\n"
-    );
-}
-
-fn helpers_do_what_they_say(rig: &Rig) {
-    let code = r##"
-from hermes_tools import json_parse, shell_quote, retry, terminal
-print(json_parse('\ufeff{"a": "x\ty\nz"}') == {"a": "x\ty\nz"}, json_parse(b'\xef\xbb\xbf[1]'))
-try: json_parse("{no")
-except ValueError as error: print(type(error).__mro__[1].__name__)
-for text in ("", "a b", "it's", "$x `y` \\", "-n", "größe", "#no", "~", "*"):
-    shown = terminal("printf %s " + shell_quote(text))["output"]
-    if shown != text: print("differs", repr(text), repr(shown))
-tried = []
-def third():
-    tried.append(1)
-    if len(tried) < 3: raise OSError("not yet")
-    return "done"
-print(retry(third, max_attempts=3, delay=0.01), len(tried))
-try: retry(lambda: 1 / 0, max_attempts=2, delay=0.01)
-except ZeroDivisionError as error: print(error)
-"##;
-    assert_eq!(
-        rig.session().ok(code),
-        "True [1]\nValueError\ndone 3\ndivision by zero\n"
     );
 }
 
@@ -302,12 +276,4 @@ print(plain("on"))
     cell.limits.max_tool_calls = Some(200);
     let outcome = session.run(cell);
     assert_eq!(outcome.output, "True\nTrue\nTrue\non\n", "{outcome:#?}");
-}
-
-fn a_tool_that_fails_costs_nothing_but_its_call(rig: &Rig) {
-    let tools = TestTools::new();
-    let session = rig.session_with(|options| options.host = tools.clone());
-    let outcome = session.cell("from hermes_tools import fail\nprint(fail())");
-    assert_eq!((outcome.status, outcome.tool_calls_made), (Status::Success, 1));
-    assert_eq!(outcome.output, "{'error': 'it failed, as asked; call another tool'}\n");
 }

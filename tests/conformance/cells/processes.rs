@@ -9,7 +9,6 @@ use crate::rig::{Rig, TestSession};
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    objects_of_cells_pickle,
     a_process_pool_runs_functions_of_cells,
     a_fork_that_falls_through_ends_quietly,
     a_fork_that_raises_or_exits_is_not_the_cell,
@@ -17,13 +16,6 @@ pub(crate) const CASES: &[Case] = cases![
     a_child_of_a_session_ends_with_it,
     a_process_that_is_gone_is_named,
 ];
-
-fn objects_of_cells_pickle(rig: &Rig) {
-    let session = rig.session();
-    session.ok("import pickle\nclass Thing:\n    def __init__(self, n): self.n = n\ndef double(x): return 2 * x");
-    let printed = session.ok("copy = pickle.loads(pickle.dumps([Thing(4), double]))\nprint(type(copy[0]) is Thing, copy[0].n, copy[1] is double)");
-    assert_eq!(printed, "True 4 True\n");
-}
 
 fn a_process_pool_runs_functions_of_cells(rig: &Rig) {
     let session = rig.session();

@@ -12,14 +12,11 @@ pub(crate) const CASES: &[Case] = cases![
     modules_of_the_project_are_found,
     modules_that_shadow_the_standard_library_break_nothing,
     tools_answer_in_every_cell,
-    folder_and_variables_of_the_kernel_are_state,
-    arguments_are_those_of_the_cell,
     replaced_streams_are_put_back,
     closed_streams_are_made_anew,
     signal_handlers_and_timers_are_put_back,
     a_folder_that_is_gone_is_left,
     threads_of_an_earlier_cell_harm_no_later_one,
-    input_is_at_its_end,
     logging_goes_on_over_cells,
     warnings_are_shown,
     an_unfinished_loop_is_used_again,
@@ -138,30 +135,6 @@ fn tools_answer_in_every_cell(rig: &Rig) {
     assert_eq!(tools.calls("echo").len(), 3);
 }
 
-fn folder_and_variables_of_the_kernel_are_state(rig: &Rig) {
-    rig.file("sub/here.txt", "yes");
-    let session = rig.session();
-    session.ok("import os\nos.chdir('sub')\nos.environ['COLOUR'] = 'red'");
-    assert_eq!(
-        session.ok("print(open('here.txt').read(), os.environ['COLOUR'])"),
-        "yes red\n"
-    );
-    assert_eq!(
-        session.ok("import subprocess\nsubprocess.run('echo $COLOUR; ls', shell=True)"),
-        "red\nhere.txt\n"
-    );
-}
-
-fn arguments_are_those_of_the_cell(rig: &Rig) {
-    let session = rig.session();
-    for arguments in [vec![], vec!["a b", "", "--x=ü"]] {
-        let mut cell = talaria_broker::session::Cell::new("import sys; print(sys.argv[1:])");
-        cell.arguments = arguments.iter().map(|text: &&str| text.as_bytes().to_vec()).collect();
-        let quoted: Vec<String> = arguments.iter().map(|text| format!("'{text}'")).collect();
-        assert_eq!(session.run(cell).output, format!("[{}]\n", quoted.join(", ")));
-    }
-}
-
 fn replaced_streams_are_put_back(rig: &Rig) {
     let session = rig.session();
     let outcome =
@@ -253,16 +226,6 @@ answered()");
     // One call may have been under way when the first cell ended.
     assert!(tools.calls("echo").len() <= made + 1);
     // Nor does a thread that is no daemon hold the end of the session.
-}
-
-fn input_is_at_its_end(rig: &Rig) {
-    let session = rig.session();
-    let printed = session.ok("try:\n    input('? ')\nexcept EOFError as error:\n    print(type(error).__name__)");
-    assert_eq!(printed, "? EOFError\n");
-    assert_eq!(
-        session.ok("import sys, subprocess\nprint(repr(sys.stdin.read()))\nsubprocess.run(['cat'])"),
-        "''\n"
-    );
 }
 
 fn logging_goes_on_over_cells(rig: &Rig) {
