@@ -12,6 +12,9 @@ use serde_json::Value;
 /// The only token that it accepts.
 pub(crate) const TOKEN: (&str, &str) = ("ak-stand-in-id-0123456789", "as-stand-in-secret-0123456789");
 
+/// The only token that its gateway accepts.
+pub(crate) const GATEWAY_TOKEN: &str = "gw-stand-in-token-0123456789";
+
 /// Time in which it must answer what it is asked.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
@@ -22,6 +25,7 @@ const END_LIMIT: Duration = Duration::from_secs(20);
 pub(crate) struct StandIn {
     process: Child,
     control: String,
+    gateway: String,
     admin: String,
 }
 
@@ -56,7 +60,14 @@ impl StandIn {
             .arg(rig)
             .arg("--visible")
             .arg(visible)
-            .args(["--token-id", TOKEN.0, "--token-secret", TOKEN.1])
+            .args([
+                "--token-id",
+                TOKEN.0,
+                "--token-secret",
+                TOKEN.1,
+                "--gateway-token",
+                GATEWAY_TOKEN,
+            ])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -70,6 +81,7 @@ impl StandIn {
         Self {
             process,
             control: place("control"),
+            gateway: place("gateway"),
             admin: place("admin"),
         }
     }
@@ -80,6 +92,17 @@ impl StandIn {
             ("MODAL_SERVER_URL", self.control.as_str()),
             ("MODAL_TOKEN_ID", TOKEN.0),
             ("MODAL_TOKEN_SECRET", TOKEN.1),
+        ]
+        .map(|(name, value)| (name.into(), value.into()))
+        .into()
+    }
+
+    /// The variables of a broker that uses its gateway.
+    pub(crate) fn gateway_variables(&self) -> Vec<(OsString, OsString)> {
+        [
+            ("MODAL_GATEWAY_URL", self.gateway.as_str()),
+            ("MODAL_GATEWAY_TOKEN", GATEWAY_TOKEN),
+            ("TALARIA_TERMINAL_MODAL_MODE", "managed"),
         ]
         .map(|(name, value)| (name.into(), value.into()))
         .into()

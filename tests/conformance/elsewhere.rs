@@ -227,7 +227,9 @@ terminal('true')");
 }
 
 fn nothing_is_left_once_a_session_is_closed(rig: &Rig) {
-    for transport in [Transport::Stream, Transport::Polled] {
+    let all = [Transport::Polled, Transport::Stream];
+    for transport in &all[..if rig.target.has_streams() { 2 } else { 1 }] {
+        let transport = *transport;
         let session = rig.session_with(|options| options.transport = transport);
         session.ok("import subprocess\nsubprocess.Popen(['sleep', '300'], start_new_session=True)");
         session.close();

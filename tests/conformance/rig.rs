@@ -45,11 +45,16 @@ impl Target {
         self.kind == Kind::Here
     }
 
+    /// Whether a process there may have open streams for long.
+    pub(crate) fn has_streams(&self) -> bool {
+        self.kind != Kind::Gateway
+    }
+
     /// What outcomes say of how calls travel.
     pub(crate) fn transport_in_outcomes(&self) -> &'static str {
         match (self.kind, self.transport) {
             (Kind::Here, _) => "unix-socket",
-            (_, Transport::Polled) => "polled",
+            (Kind::Gateway, _) | (_, Transport::Polled) => "polled",
             _ => "stream",
         }
     }
@@ -68,6 +73,8 @@ pub(crate) enum Kind {
     Ssh,
     /// Sandboxes that a stand-in of Modal makes on this machine.
     Modal,
+    /// The same behind the stand-in's gateway: without streams.
+    Gateway,
 }
 
 /// The targets that the suite runs on: those that `TALARIA_TEST_TARGETS` names, else this machine in both ways (`local,exec:`).
@@ -80,7 +87,7 @@ pub(crate) fn targets() -> impl Iterator<Item = &'static Target> {
             Kind::Here | Kind::Exec => true,
             Kind::Docker => containers::are_there(),
             Kind::Ssh => hosts::are_there(),
-            Kind::Modal => sandboxes::are_there(),
+            Kind::Modal | Kind::Gateway => sandboxes::are_there(),
         })
 }
 
@@ -95,6 +102,7 @@ const TARGETS: &[Target] = &[
     target("ssh-polled", hosts::TARGET, Kind::Ssh, Transport::Polled),
     target("modal", sandboxes::TARGET, Kind::Modal, Transport::Auto),
     target("modal-polled", sandboxes::TARGET, Kind::Modal, Transport::Polled),
+    target("modal-managed", sandboxes::TARGET, Kind::Gateway, Transport::Auto),
 ];
 
 const fn target(label: &'static str, name: &'static str, kind: Kind, transport: Transport) -> Target {
@@ -195,7 +203,7 @@ fn interpreter_for_all() -> Option<&'static Path> {
 impl Rig {
     fn new(target: &'static Target, keeps_state: bool) -> Self {
         let folder = match target.kind {
-            Kind::Modal => sandboxes::visible(),
+            Kind::Modal | Kind::Gateway => sandboxes::visible(),
             Kind::Here | Kind::Exec | Kind::Docker | Kind::Ssh => std::env::temp_dir(),
         };
         let scratch = tempfile::Builder::new().prefix("conf-").tempdir_in(folder).unwrap();
@@ -216,7 +224,7 @@ impl Rig {
     /// The interpreter of all its sessions that do not look for one.
     pub(crate) fn python(&self) -> &'static Path {
         match self.target.kind {
-            Kind::Here | Kind::Exec | Kind::Ssh | Kind::Modal => python(),
+            Kind::Here | Kind::Exec | Kind::Ssh | Kind::Modal | Kind::Gateway => python(),
             Kind::Docker => containers::python(),
         }
     }
@@ -224,7 +232,7 @@ impl Rig {
     /// Minor version of [`Rig::python`].
     pub(crate) fn python_minor(&self) -> u32 {
         match self.target.kind {
-            Kind::Here | Kind::Exec | Kind::Ssh | Kind::Modal => python_minor(),
+            Kind::Here | Kind::Exec | Kind::Ssh | Kind::Modal | Kind::Gateway => python_minor(),
             Kind::Docker => containers::python_minor(),
         }
     }
@@ -273,7 +281,7 @@ impl Rig {
             Kind::Here | Kind::Exec => (interpreter_for_all()?, None),
             Kind::Docker => (containers::python(), Some(containers::group()?)),
             // It has no account to log into; a sandbox is seen by nobody else.
-            Kind::Ssh | Kind::Modal => return None,
+            Kind::Ssh | Kind::Modal | Kind::Gateway => return None,
         };
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = std::process::id() % 1_000_000 * 100 + NEXT.fetch_add(1, Ordering::Relaxed);
@@ -344,9 +352,9 @@ impl Rig {
                 options.cwd = Some(self.work());
                 options
             }
-            Kind::Modal => {
+            Kind::Modal | Kind::Gateway => {
                 let there = sandboxes::variables(self).chain(pairs(more)).collect();
-                let backend = Arc::new(sandboxes::backend(self, there));
+                let backend = sandboxes::backend(self, there);
                 let mut options = SessionOptions::elsewhere(self.target.name, backend, self.environment([]));
                 options.cwd = Some(self.work());
                 options
@@ -398,7 +406,7 @@ impl Rig {
             Kind::Here | Kind::Exec => {}
             Kind::Docker => variables.extend(containers::settings(self)),
             Kind::Ssh => variables.extend(hosts::settings(self)),
-            Kind::Modal => variables.extend(sandboxes::settings(self)),
+            Kind::Modal | Kind::Gateway => variables.extend(sandboxes::settings(self)),
         }
         if self.target.transport != Transport::Auto {
             let transport = self.target.transport.to_string();
@@ -419,7 +427,7 @@ impl Rig {
         let cli = self.cli(arguments);
         match self.target.kind {
             Kind::Here => cli,
-            Kind::Exec | Kind::Docker | Kind::Ssh | Kind::Modal => cli
+            Kind::Exec | Kind::Docker | Kind::Ssh | Kind::Modal | Kind::Gateway => cli
                 .env("TALARIA_CODE_EXECUTION_LEASE", "3s")
                 .env("TALARIA_CODE_EXECUTION_RECONNECT_TIMEOUT", "1s")
                 .env("TALARIA_TERMINAL_MODAL_IDLE_TIMEOUT", "1s"),
@@ -454,7 +462,7 @@ impl Rig {
         };
         // A sandbox whose broker was killed ends a while after its lease.
         let mut left_over = match self.target.kind {
-            Kind::Modal => sandboxes::take_what_is_left(self),
+            Kind::Modal | Kind::Gateway => sandboxes::take_what_is_left(self),
             Kind::Here | Kind::Exec | Kind::Ssh | Kind::Docker => Vec::new(),
         };
         // A guard lets nobody but root look at it; that its folder is gone shows that it is through.

@@ -4,16 +4,18 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-use serde_json::json;
+use serde_json::{Value, json};
+use talaria_broker::backends::Backend;
+use talaria_broker::backends::modal::gateway::{GatewayImage, GatewayOptions, GatewaySources};
 use talaria_broker::backends::modal::{ModalImage, ModalOptions, ModalSources};
 use talaria_broker::environment::Environment;
 use talaria_broker::web::Proxies;
 
 use crate::hosts;
 use crate::observe::wait_until;
-use crate::rig::Rig;
+use crate::rig::{Kind, Rig};
 use crate::stand_in::StandIn;
 pub(crate) use crate::stand_in::can_be as are_there;
 
@@ -49,18 +51,28 @@ pub(crate) fn is_first(command: &str) -> bool {
 }
 
 /// What makes sandboxes for the sessions of a test.
-pub(crate) fn backend(rig: &Rig, there: BTreeMap<String, String>) -> ModalImage {
+pub(crate) fn backend(rig: &Rig, there: BTreeMap<String, String>) -> Arc<dyn Backend> {
+    if rig.target.kind == Kind::Gateway {
+        let variables = Environment::from_iter(stand_in().gateway_variables());
+        let mut options = GatewayOptions::new(TARGET, IMAGE, GatewaySources::of(&variables, Proxies::default()));
+        options.app = app(rig);
+        options.variables = there;
+        return Arc::new(GatewayImage::new(options));
+    }
     let sources = ModalSources::of(&Environment::from_iter(stand_in().variables()), Proxies::default());
     let mut options = ModalOptions::new(TARGET, IMAGE, sources);
     options.app = app(rig);
     options.variables = there;
-    ModalImage::new(options)
+    Arc::new(ModalImage::new(options))
 }
 
 /// The same for the command line, as variables.
 pub(crate) fn settings(rig: &Rig) -> Vec<(OsString, OsString)> {
     let there: Vec<String> = variables(rig).map(|(name, value)| format!("{name}={value}")).collect();
-    let mut settings = stand_in().variables();
+    let mut settings = match rig.target.kind {
+        Kind::Gateway => stand_in().gateway_variables(),
+        _ => stand_in().variables(),
+    };
     settings.push(("TALARIA_TERMINAL_MODAL_ENV".into(), there.join(",").into()));
     settings.push(("TALARIA_TERMINAL_MODAL_APP".into(), app(rig).into()));
     settings.push(("TALARIA_TERMINAL_CWD".into(), rig.work().into()));
@@ -75,10 +87,13 @@ fn app(rig: &Rig) -> String {
 /// Waits for the sandboxes of a test to end; those that are left all the same, which are ended.
 pub(crate) fn take_what_is_left(rig: &Rig) -> Vec<String> {
     let left = || -> Vec<String> {
-        let ours = stand_in()
-            .living()
-            .into_iter()
-            .filter(|one| one["app_name"] == app(rig));
+        // Behind the gateway its name begins with that.
+        let name = format!("{}@", app(rig));
+        let is_ours = |one: &Value| {
+            let key = one["tags"]["logicalKey"].as_str().unwrap_or_default();
+            one["app_name"] == app(rig) || key.starts_with(&name)
+        };
+        let ours = stand_in().living().into_iter().filter(is_ours);
         ours.map(|one| one["id"].as_str().unwrap().to_owned()).collect()
     };
     wait_until(rig.left_behind(), || left().is_empty());

@@ -8,6 +8,7 @@
 
 mod calls;
 mod ends;
+mod gateway;
 mod images;
 mod lives;
 mod refusals;

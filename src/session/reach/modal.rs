@@ -14,7 +14,7 @@ use crate::backends::Backend;
 use crate::backends::docker::{parse_cpus, parse_memory};
 use crate::backends::modal::gateway::{GatewayImage, GatewayOptions, GatewaySandbox, GatewaySources};
 use crate::backends::modal::{
-    DEFAULT_APP, DEFAULT_IMAGE, Gpu, ModalImage, ModalOptions, ModalSandbox, ModalSources, check_lifetime,
+    DEFAULT_IMAGE, Gpu, ModalImage, ModalOptions, ModalSandbox, ModalSources, check_lifetime,
 };
 use crate::config::{ModalMode, ResolvedTarget, Value};
 use crate::environment::Environment;
@@ -218,10 +218,10 @@ fn managed(
     }
     made.idle_timeout = options.idle_timeout(made.idle_timeout, lease);
     made.keep = options.is_on("modal_keep");
-    if options.is_on("modal_snapshot") {
-        let app = options.text("modal_app").unwrap_or(DEFAULT_APP);
-        made.files = Some(plain(&[app, &target.name]));
+    if let Some(app) = options.text("modal_app") {
+        app.clone_into(&mut made.app);
     }
+    made.snapshot = options.is_on("modal_snapshot");
     Ok(made)
 }
 
@@ -229,17 +229,20 @@ fn managed(
 /// last one to end is the one that counts.
 fn snapshots(options: &ModalOptions, environment: &Environment) -> PathBuf {
     let place = options.environment.as_deref().unwrap_or_default();
-    let name = plain(&[place, &options.app, &options.target]);
+    let name: String = [place, &options.app, &options.target]
+        .join("@")
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "-_.@".contains(c) {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect();
     let cache = spill_folder(environment);
     let cache = cache.parent().unwrap_or(&cache).to_owned();
     cache.join("modal").join(format!("{name}.json"))
-}
-
-/// Parts of a name as one that is fit for a file.
-fn plain(parts: &[&str]) -> String {
-    let is_plain = |c: &char| c.is_ascii_alphanumeric() || "-_.@".contains(*c);
-    let name = parts.join("@");
-    name.chars().map(|c| if is_plain(&c) { c } else { '_' }).collect()
 }
 
 #[cfg(test)]
@@ -284,7 +287,7 @@ mod tests {
             (plain.image.as_str(), plain.memory, plain.cpus),
             (DEFAULT_IMAGE, Some(5_120 << 20), None)
         );
-        assert!(!plain.keep && plain.files.is_none());
+        assert!(!plain.keep && !plain.snapshot);
         let set = behind(&[
             ("TALARIA_TERMINAL_MODAL_IMAGE", "ubuntu:24.04"),
             ("TALARIA_TERMINAL_MODAL_APP", "lab"),
@@ -304,7 +307,7 @@ mod tests {
         assert_eq!((set.lifetime.as_secs(), set.idle_timeout.as_secs()), (3600, 300));
         let short = behind(&[("TALARIA_TERMINAL_MODAL_IDLE_TIMEOUT", "1s")]).unwrap();
         assert_eq!(short.idle_timeout.as_secs(), 80, "longer than the lease");
-        assert_eq!((set.files.as_deref(), set.variables.len()), (Some("lab@modal"), 1));
+        assert_eq!((set.snapshot, set.app.as_str(), set.variables.len()), (true, "lab", 1));
         let error = behind(&[("TALARIA_TERMINAL_MODAL_NETWORK", "off")]).unwrap_err();
         assert!(
             error.contains("modal_network") && error.contains("modal_mode: direct"),

@@ -282,7 +282,7 @@ fn flags_say_how_a_session_is_made(rig: &Rig) {
     // A relative one starts where the target's processes start.
     let folder = match rig.target.kind {
         Kind::Here | Kind::Exec => "sub",
-        Kind::Docker | Kind::Ssh | Kind::Modal => sub.to_str().unwrap(),
+        Kind::Docker | Kind::Ssh | Kind::Modal | Kind::Gateway => sub.to_str().unwrap(),
     };
     let code = "import os; print(os.path.basename(os.getcwd()), os.environ.get('A'), os.environ.get('B_TOKEN'))";
     let output = rig

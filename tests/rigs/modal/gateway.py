@@ -149,7 +149,7 @@ class Gateway:
         asked = api_pb2.Resources(milli_cpu=int(body.get("cpu", 0) * 1000), memory_mb=int(body.get("memoryMiB", 0)))
         shape = api_pb2.Sandbox(image_id=image.id, timeout_secs=int(definition.timeout), resources=asked)
         owned = Owned(sandbox, "gateway", shape, newer=True)
-        owned.tags = {"logicalKey": key} if key else {}
+        owned.tags = {"logicalKey": str(body.get("logicalKey") or "")}
         self._world.sandboxes[sandbox.id] = owned
         try:
             await sandbox.start()

@@ -9,14 +9,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tokio_util::sync::DropGuard;
+use tracing::info;
 
 use super::client::{Client, Failed, Patience, Request};
 use super::credentials::GatewaySources;
+use super::end::End;
 use super::exec::{Place, Unstarted, uuid};
 use super::failure::{self, Wanted, shown};
 use crate::backends::modal::made::end_in_sight;
-use crate::backends::modal::options::{IDLE_TIMEOUT, LONGEST_LIFE};
+use crate::backends::modal::options::{DEFAULT_APP, IDLE_TIMEOUT, LONGEST_LIFE};
 use crate::backends::{Backend, BackendError, Capabilities, Command, Phase, Process, Progress, Target, TargetState};
 use crate::limits::format_duration;
 
@@ -38,12 +40,6 @@ const CREATE: Patience = Patience {
     total: Duration::from_secs(600),
 };
 
-/// Ending one may mean keeping its files.
-const TERMINATE: Patience = Patience {
-    attempt: Duration::from_secs(90),
-    total: Duration::from_secs(120),
-};
-
 /// Time in which the gateway must say whether a sandbox is there.
 const STATE: Duration = Duration::from_secs(5);
 
@@ -56,7 +52,8 @@ const STATE: Duration = Duration::from_secs(5);
 /// | `lifetime`, `idle_timeout` | `terminal.modal_lifetime`, `terminal.modal_idle_timeout` |
 /// | `variables` | `terminal.modal_env` |
 /// | `keep` | `terminal.modal_keep` |
-/// | `files` | `terminal.modal_snapshot`: the name under which its files are kept for the next session |
+/// | `app` | `terminal.modal_app`: with what its name begins |
+/// | `snapshot` | `terminal.modal_snapshot`: its files are kept for the next session on this target |
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
     /// The target as the user wrote it.
@@ -77,8 +74,11 @@ pub struct GatewayOptions {
     pub variables: BTreeMap<String, String>,
     /// Whether it stays when the session ends.
     pub keep: bool,
-    /// The name under which its files are kept for the next session; nothing is kept when `None`.
-    pub files: Option<String>,
+    /// With what its name begins.
+    pub app: String,
+    /// Whether its files are kept for the next session on this target. Two sessions at once share them: the last one to
+    /// end is the one that counts.
+    pub snapshot: bool,
 }
 
 impl GatewayOptions {
@@ -94,7 +94,8 @@ impl GatewayOptions {
             idle_timeout: IDLE_TIMEOUT,
             variables: BTreeMap::new(),
             keep: false,
-            files: None,
+            app: DEFAULT_APP.to_owned(),
+            snapshot: false,
         }
     }
 
@@ -102,14 +103,17 @@ impl GatewayOptions {
     fn wish(&self) -> Value {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         // One that is there already under the same name might be taken instead of a new one.
-        let name = self.files.clone().unwrap_or_else(|| format!("talaria-{}", uuid()));
+        let name = match self.snapshot {
+            true => plain(&format!("{}@{}", self.app, self.target)),
+            false => plain(&format!("{}@{}", self.app, uuid())),
+        };
         let mut wish = json!({
             "image": self.image,
             "cwd": FOLDERS.0,
             "cpu": self.cpus.unwrap_or(CPUS),
             "timeoutMs": millis(self.lifetime),
             "idleTimeoutMs": millis(self.idle_timeout),
-            "persistentFilesystem": self.files.is_some(),
+            "persistentFilesystem": self.snapshot,
             "logicalKey": name,
         });
         if let Some(memory) = self.memory {
@@ -172,15 +176,8 @@ impl Backend for GatewayImage {
         let client = client(&options.sources, &target)?;
         progress.note(&format!("{} makes a sandbox of {}", client.server(), options.image));
         let (give, take) = tokio::sync::oneshot::channel();
-        // It may be made when nobody waits for it any more: it is ended then.
-        tokio::spawn(async move {
-            let made = make(client, options).await;
-            if let Err(Ok(session)) = give.send(made)
-                && let Err(error) = session.close().await
-            {
-                warn!(%error, "a sandbox that nobody wants may be left");
-            }
-        });
+        // It may be made when nobody waits for it any more: it is ended then, with the session that nobody takes.
+        tokio::spawn(async move { give.send(make(client, options).await).is_ok() });
         let made = take.await.unwrap_or_else(|_| {
             Err(BackendError::Refused {
                 target,
@@ -207,15 +204,31 @@ async fn make(client: Arc<Client>, options: Arc<GatewayOptions>) -> Result<Sessi
     }
     info!(target, sandbox = id, "a sandbox was made");
     let variables = options.variables.clone().into_iter().collect();
+    let place = Arc::new(Place::new(client, id.to_owned(), FOLDERS.0, variables));
+    let end = End {
+        place: place.clone(),
+        target: target.clone(),
+        snapshot: options.snapshot,
+        idle_timeout: options.idle_timeout,
+        is_under_way: Arc::new(AtomicBool::new(options.keep)),
+    };
     Ok(Session {
-        place: Arc::new(Place::new(client, id.to_owned(), FOLDERS.0, variables)),
+        place,
         target,
         since: Instant::now(),
         ours: Some(Ours {
             options,
             has_told: AtomicBool::new(false),
+            _dropped: end.with_guard(),
+            end,
         }),
     })
+}
+
+/// A name in letters that every service takes.
+fn plain(name: &str) -> String {
+    let is_plain = |c: &char| c.is_ascii_alphanumeric() || "-_.@".contains(*c);
+    name.chars().map(|c| if is_plain(&c) { c } else { '_' }).collect()
 }
 
 /// Whether it can be part of an address as it is.
@@ -257,6 +270,9 @@ struct Ours {
     options: Arc<GatewayOptions>,
     /// Whether it was said that it stays.
     has_told: AtomicBool,
+    /// One that stays is as if its end had come.
+    end: End,
+    _dropped: DropGuard,
 }
 
 #[async_trait]
@@ -303,7 +319,7 @@ impl Target for Session {
     }
 
     fn notice(&self) -> Option<String> {
-        let Ours { options, has_told } = self.ours.as_ref()?;
+        let Ours { options, has_told, .. } = self.ours.as_ref()?;
         let id = &self.place.id;
         let mut notices = Vec::new();
         if options.keep && !has_told.swap(true, Ordering::AcqRel) {
@@ -330,28 +346,9 @@ impl Target for Session {
     }
 
     async fn close(&self) -> Result<(), BackendError> {
-        let Some(Ours { options, .. }) = &self.ours else {
-            return Ok(());
-        };
-        if options.keep {
-            return Ok(());
-        }
-        let body = json!({"snapshotBeforeTerminate": options.files.is_some()});
-        let request = Request::post(self.place.path("/terminate"), &body);
-        match self.place.client.ask(&request, TERMINATE).await {
-            Ok(_) => Ok(()),
-            Err(failed) if failed.is_missing() => Ok(()),
-            Err(failed) => {
-                let (id, why) = (&self.place.id, shown(&failed));
-                Err(BackendError::Unreachable {
-                    target: self.target.clone(),
-                    reason: format!("its sandbox {id} could not be ended: {why}"),
-                    advice: format!(
-                        "it ends by itself when nothing runs in it for {}",
-                        format_duration(options.idle_timeout)
-                    ),
-                })
-            }
+        match &self.ours {
+            Some(ours) => ours.end.now().await,
+            None => Ok(()),
         }
     }
 }
@@ -423,7 +420,8 @@ mod tests {
         options.memory = Some(2 << 30);
         options.lifetime = Duration::from_secs(100);
         options.idle_timeout = Duration::from_secs(50);
-        options.files = Some("mine".to_owned());
+        options.app = "lab".to_owned();
+        options.snapshot = true;
         let set = options.wish();
         assert_eq!((&set["cpu"], &set["memoryMiB"]), (&json!(1.5), &json!(2048)));
         assert_eq!(
@@ -432,7 +430,7 @@ mod tests {
         );
         assert_eq!(
             (&set["persistentFilesystem"], &set["logicalKey"]),
-            (&json!(true), &json!("mine"))
+            (&json!(true), &json!("lab@modal"))
         );
     }
 
