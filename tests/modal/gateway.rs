@@ -74,7 +74,7 @@ const COUNTS: &str = "from hermes_tools import terminal\n\
     print(open('/tmp/count').read().count('x'))";
 
 #[test]
-fn a_lost_answer_does_nothing_twice() {
+fn a_lost_answer_of_the_gateways_does_nothing_twice() {
     let Some(rig) = Rig::new() else { return };
     rig.modal
         .faults(json!([lost("create", 1, 0), lost("start", 4, 0), lost("poll", 2, 0)]));
@@ -138,7 +138,7 @@ fn a_gateway_that_asks_for_patience_or_is_away_for_a_while_is_waited_for() {
 }
 
 #[test]
-fn each_reason_is_an_error_of_its_own() {
+fn each_refusal_of_the_gateways_is_an_error_of_its_own() {
     let Some(rig) = Rig::new() else { return };
     let is = |error: String, words: &[&str]| {
         assert!(words.iter().all(|word| error.contains(word)), "{error}");
