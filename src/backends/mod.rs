@@ -138,6 +138,8 @@ pub struct Capabilities {
     /// A process may live long, with its standard streams open. Where it may not, it reads what its [`Command`] brings,
     /// and what it writes comes when it has ended.
     pub has_streams: bool,
+    /// Programs are started without a shell or another command in between, which might read what is written to them.
+    pub is_direct: bool,
     /// Bytes of a process's output that may wait unread without harm to anybody else there.
     pub window: u32,
     /// How long it may take to reach it anew before a process starts there.
@@ -151,8 +153,17 @@ impl Capabilities {
             is_here: false,
             ends_with_session: false,
             has_streams: true,
+            is_direct: false,
             window,
             reaching: Duration::ZERO,
+        }
+    }
+
+    /// The same, where nothing is between us and a program.
+    pub(crate) const fn directly(window: u32) -> Self {
+        Self {
+            is_direct: true,
+            ..Self::elsewhere(window)
         }
     }
 }

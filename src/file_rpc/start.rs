@@ -14,7 +14,7 @@ use tracing::{debug, info};
 use super::attempts::Lost;
 use super::link::FileLink;
 use super::ready::Ready;
-use super::shared::Shared;
+use super::shared::{Shared, Writer};
 use super::site::{Connection, FIRST_LINK, Site};
 use super::{polled, stream};
 use crate::backends::{BackendError, Command, Target};
@@ -230,8 +230,8 @@ fn drive(begun: Begun, is_stream: bool, tried: Vec<(String, String)>) -> FileLin
 }
 
 async fn attempt(start: &Start, python: &OsString) -> Result<Attempt, StartError> {
-    let window = start.window.unwrap_or(start.target.capabilities().window);
-    let window = window.max(LEAST_WINDOW);
+    let can = start.target.capabilities();
+    let window = start.window.unwrap_or(can.window).max(LEAST_WINDOW);
     let owner = random_hex()?;
     let bundle = bundle::directory_bundle(&DirectoryStart {
         session: random_hex()?,
@@ -246,7 +246,7 @@ async fn attempt(start: &Start, python: &OsString) -> Result<Attempt, StartError
         interpreters: start.interpreters,
     });
     let shared = Arc::new(Shared::new(window, random_hex()?.into(), start.handler.clone()));
-    let input = match start.target.capabilities().has_streams {
+    let input = match can.has_streams {
         true => Bytes::new(),
         false => [bundle.as_slice(), &polled::told_at_once(&shared, Duration::ZERO)]
             .concat()
@@ -265,8 +265,22 @@ async fn attempt(start: &Start, python: &OsString) -> Result<Attempt, StartError
         Err(error) => return Err(error.into()),
     };
     let mut buffer = BytesMut::with_capacity(1 << 16);
-    let introduced = introduction(&mut process, &mut buffer);
-    let introduction = match tokio::time::timeout(INTRODUCTION_LIMIT, introduced).await {
+    let stdin = std::mem::replace(&mut process.stdin, Box::new(tokio::io::sink()));
+    let bundle = if can.has_streams { bundle } else { Vec::new() };
+    let mut giving = std::pin::pin!(give(stdin, bundle));
+    let mut given = None;
+    let introduced = async {
+        let introduced = introduction(&mut process, &mut buffer);
+        let mut introduced = std::pin::pin!(tokio::time::timeout(INTRODUCTION_LIMIT, introduced));
+        loop {
+            tokio::select! {
+                introduced = &mut introduced => return introduced,
+                // It is on its way while the interpreter starts, but for one behind something that may read it first.
+                stdin = &mut giving, if can.is_direct && given.is_none() => given = Some(stdin),
+            }
+        }
+    };
+    let introduction = match introduced.await {
         Ok(Ok(introduction)) => introduction,
         Ok(Err(Unfit::TooOld(version))) => return Ok(Attempt::Unfit(format!("is Python {version}"))),
         Ok(Err(Unfit::Ended(last_words))) if last_words.may_pass() => {
@@ -292,7 +306,13 @@ async fn attempt(start: &Start, python: &OsString) -> Result<Attempt, StartError
     };
     let mut site = Site::new(start, itself, owner.clone(), window);
     let mut connection = Connection::new(process, buffer);
-    let begun = begin(&shared, &site, &mut connection, &bundle, start);
+    let begun = async {
+        connection.stdin = Some(match given {
+            Some(stdin) => stdin,
+            None => giving.await,
+        });
+        begin(&shared, &site, &mut connection, start).await
+    };
     let ready = match tokio::time::timeout(READY_LIMIT, begun).await {
         Ok(Ok(ready)) => ready,
         Ok(Err(Lost::Broken(reason))) => {
@@ -327,21 +347,22 @@ async fn attempt(start: &Start, python: &OsString) -> Result<Attempt, StartError
     })))
 }
 
-/// Gives the bundle to an interpreter that waits for it, where it does not have it.
+/// Gives the bundle to an interpreter; its input, for more. One that has ended shows on what comes from there.
+async fn give(mut stdin: Writer, bundle: Vec<u8>) -> Writer {
+    let _ = stdin.write_all(&bundle).await;
+    let _ = stdin.flush().await;
+    stdin
+}
+
+/// Waits until an interpreter that has the bundle is the first relay.
 async fn begin(
     shared: &Arc<Shared>,
     site: &Site,
     connection: &mut Connection,
-    bundle: &[u8],
     start: &Start,
 ) -> Result<Box<Ready>, Lost> {
     if !start.target.capabilities().has_streams {
         return polled::first_look(shared, site, connection).await;
-    }
-    if let Some(stdin) = &mut connection.stdin {
-        // An interpreter that has ended shows on what comes from there.
-        let _ = stdin.write_all(bundle).await;
-        let _ = stdin.flush().await;
     }
     let is_stream = start.transport != Transport::Polled;
     let writer = if is_stream { connection.stdin.take() } else { None };

@@ -32,4 +32,4 @@ use super::{Capabilities, random_name};
 
 /// What containers can do. An engine locks the whole container when more than about a megabyte of a command's output
 /// waits unread: hence the window.
-const CAPABILITIES: Capabilities = Capabilities::elsewhere(512 * 1024);
+const CAPABILITIES: Capabilities = Capabilities::directly(512 * 1024);
