@@ -25,7 +25,7 @@ use crate::limits::format_duration;
 /// What sandboxes can do behind the gateway. What waits unread there comes with one answer.
 const CAPABILITIES: Capabilities = Capabilities {
     has_streams: false,
-    ..Capabilities::elsewhere(1 << 20)
+    ..Capabilities::elsewhere(4 << 20)
 };
 
 /// CPUs where none are named, as the gateway's own clients ask for them.

@@ -70,8 +70,10 @@ impl Wrapped {
         if !exports.is_empty() {
             STANDARD.encode_string(&exports, &mut input);
             input.push('\n');
-            // `read` takes no more of a pipe than its line.
-            set = r#"IFS= read -r v;eval "$(printf %s "$v"|base64 -d)";unset v;"#;
+            // `read` takes no more of a pipe than its line. They are set for the command alone: a `PATH` of its own need
+            // not lead to `base64`.
+            set = r#"IFS= read -r v;v=$(printf %s "$v"|base64 -d);"#;
+            run.insert_str(0, r#"eval "$v";"#);
         }
         STANDARD.encode_string(&command.input, &mut input);
         // Output goes straight to descriptor 3 while it runs; what is gathered in `r` is the rest: what it writes to its
@@ -226,6 +228,15 @@ mod tests {
             odd.folder = Some("/usr".into());
             odd.environment = [("B".into(), "two".into())].into();
             let variables = [("A".to_owned(), "s3cret it's\n1".to_owned())];
+            let empty = tempfile::tempdir().unwrap();
+            let path = [("PATH".to_owned(), empty.path().display().to_string())];
+            let apart = finish(&command(&["/bin/sh", "-c", "echo $PATH; exit 4"], b""), &path);
+            assert_eq!(
+                apart.stdout,
+                format!("{}\n", empty.path().display()).as_bytes(),
+                "{shell:?}"
+            );
+            assert_eq!(apart.status, 4, "{shell:?}");
             let printed = finish(&odd, &variables);
             assert_eq!(printed.stdout, b"/usr\nin\ns3cret it's\n1|two\n", "{shell:?}");
             odd.folder = Some("/no/such/folder".into());
