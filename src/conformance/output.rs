@@ -53,6 +53,9 @@ for i in range(3):
     ),
 ];
 
+/// The longest that output is waited for.
+const HEARD: std::time::Duration = std::time::Duration::from_secs(45);
+
 /// The file that keeps what an outcome has left out, and its text.
 async fn spill(outcome: &Outcome) -> Result<(String, String), Unmet> {
     holds(
@@ -221,13 +224,16 @@ async fn output_is_told_as_it_is_printed(bench: &Bench) -> Checked {
     cell.sink = Some(heard.clone());
     let cancel = cell.cancel.clone();
     let (outcome, told) = tokio::join!(bench.run(cell), async {
-        heard.wait().await;
+        // Where it is never told, what is compared is nothing.
+        let _ = tokio::time::timeout(HEARD, heard.wait()).await;
         let told = heard.text();
         cancel.cancel("heard");
         told
     });
     outcome?;
-    equal("what was told while the cell ran", told.as_str(), "first\n")
+    // The end of the line may come in a piece of its own.
+    let is_right = told.starts_with("first") && !told.contains("second");
+    holds("the first line alone while the cell ran", is_right, told.as_str())
 }
 
 async fn bytes_that_are_no_text_are_replaced(bench: &Bench) -> Checked {
