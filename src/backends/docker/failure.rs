@@ -197,6 +197,11 @@ impl Attempt<'_> {
     }
 }
 
+/// Whether the runtime found the process that was to become the container's first ended before it let it go on.
+pub(super) fn helper_ended(error: &Error) -> bool {
+    words(error).contains("cannot start a stopped process")
+}
+
 /// Whether the runtime says that the program is not there or cannot be executed: which of the two. The runtimes' words
 /// are all that there is: the engines have no code for it.
 fn missing_program(message: &str, program: &str) -> Option<&'static str> {
@@ -220,6 +225,17 @@ fn missing_program(message: &str, program: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_helper_that_ended_is_told_from_a_program_that_cannot_be_started() {
+        let failed = |message: &str| Error::DockerResponseServerError {
+            status_code: 400,
+            message: message.to_owned(),
+        };
+        assert!(helper_ended(&failed("cannot start a stopped process: unknown")));
+        let missing = r#"exec: "python3": executable file not found in $PATH: unknown"#;
+        assert!(!helper_ended(&failed(missing)));
+    }
 
     #[test]
     fn a_socket_that_is_closed_to_this_user_says_how_it_opens() {

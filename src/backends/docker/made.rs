@@ -256,9 +256,36 @@ async fn cause(docker: &Docker, container: &str) -> Option<Cause> {
     None
 }
 
+/// Pauses before a container is made again whose first process ended while the engine's own helper still prepared it:
+/// where few processes are allowed that one may lack a thread, and do better the next time.
+const PAUSES: [Duration; 4] = [
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_millis(400),
+];
+
 /// Makes the container and starts it. Runs to its end whoever waits for it; leaves nothing when it fails.
 async fn make(shared: Arc<Shared>, command: Command, mut slot: OwnedMutexGuard<Slot>) -> Result<Process, BackendError> {
-    let Shared { options, users, engine } = &*shared;
+    let mut pauses = PAUSES.iter();
+    loop {
+        let (failed, may_pass) = match make_once(&shared, &command).await {
+            Ok((process, container)) => {
+                *slot = Slot::Made(container);
+                return Ok(process);
+            }
+            Err(failed) => failed,
+        };
+        match pauses.next() {
+            Some(pause) if may_pass => tokio::time::sleep(*pause).await,
+            _ => return Err(failed),
+        }
+    }
+}
+
+/// The same once; when it fails, whether the next attempt may do better.
+async fn make_once(shared: &Shared, command: &Command) -> Result<(Process, Container), (BackendError, bool)> {
+    let Shared { options, users, engine } = shared;
     let program = command.program.to_string_lossy().into_owned();
     let name = format!("talaria-{}", random_name());
     let attempt = Attempt {
@@ -267,32 +294,29 @@ async fn make(shared: Arc<Shared>, command: Command, mut slot: OwnedMutexGuard<S
         program: &program,
         container: &name,
     };
-    let body = create_body(options, *users, &command, ours::labels(&name, options.lease));
+    let body = create_body(options, *users, command, ours::labels(&name, options.lease));
     let request = CreateContainerOptionsBuilder::default().name(&name).build();
     let created = engine.docker.create_container(Some(request), body).await;
-    let created = created.map_err(|error| attempt.container_failed(&error))?;
+    let created = created.map_err(|error| (attempt.container_failed(&error), false))?;
     for warning in &created.warnings {
         tracing::debug!(warning, "the engine warns about a new container");
     }
     match start(&engine.docker, &created.id).await {
-        Ok((process, end, is_settled)) => {
-            *slot = Slot::Made(Container {
+        Ok((process, end, is_settled)) => Ok((
+            process,
+            Container {
                 id: created.id,
                 name,
                 end,
                 is_settled,
-            });
-            Ok(process)
-        }
+            },
+        )),
         Err(error) => {
             let failed = attempt.container_failed(&error);
-            match remove(&shared, &created.id, &name).await {
-                Ok(()) => Err(failed),
-                Err(left) => {
-                    tracing::warn!("{left}");
-                    Err(failed)
-                }
+            if let Err(left) = remove(shared, &created.id, &name).await {
+                tracing::warn!("{left}");
             }
+            Err((failed, failure::helper_ended(&error)))
         }
     }
 }
