@@ -187,11 +187,16 @@ impl Target for Made {
 
 impl Made {
     fn out_of_memory(&self) -> String {
+        format!("its container ran {}", self.of_memory())
+    }
+
+    /// Of which memory, and what to do.
+    fn of_memory(&self) -> String {
         let limit = self.shared.options.memory;
         let limit = limit.map_or("its engine's machine".to_owned(), |bytes| {
             format!("its limit of {} MB", bytes / (1024 * 1024))
         });
-        format!("its container ran out of memory ({limit}); raise container_memory or hold less at once")
+        format!("out of memory ({limit}); raise container_memory or hold less at once")
     }
 
     /// How it ended: the engine remembers for a while what happened, and removes it at once.
@@ -203,7 +208,7 @@ impl Made {
         let code = code.or(of_watch);
         let docker = &self.shared.engine.docker;
         let mut found = cause(docker, &container.id).await;
-        // The engine may hear of a lack of memory a little later than of the end.
+        // The engine may hear of a lack of memory a little later than of the end, or never.
         for _ in 0..LATER_LOOKS {
             if found.is_some() || code != Some(KILLED) {
                 break;
@@ -215,7 +220,10 @@ impl Made {
             (Some(Cause::Memory), _) => return self.out_of_memory(),
             (Some(Cause::Outside), _) => "was stopped or removed from outside (docker stop, kill or rm)".to_owned(),
             (_, Some(KILLED)) => {
-                format!("was killed (exit code {KILLED}: SIGKILL; perhaps its machine ran out of memory)")
+                return format!(
+                    "its container was killed (exit code {KILLED}: SIGKILL), most likely for being {}; the next cell starts a new one",
+                    self.of_memory()
+                );
             }
             (_, Some(code)) => format!("has ended (exit code {code})"),
             (_, None) => "was removed".to_owned(),
