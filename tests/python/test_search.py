@@ -28,8 +28,18 @@ def lines(pattern):
     return [b".", b"lines", pattern, b"", b"", b"0", b"0", b"10"]
 
 
+#: What other tests have left for a while.
+OTHERS = set()
+
+
+@pytest.fixture(autouse=True)
+def of_others():
+    OTHERS.clear()
+    OTHERS.update(processes.descendants(os.getpid()))
+
+
 def children():
-    return processes.descendants(os.getpid())
+    return [pid for pid in processes.descendants(os.getpid()) if pid not in OTHERS]
 
 
 def test_a_search_leaves_no_process(folder):
