@@ -102,23 +102,23 @@ async fn an_interpreter_that_is_not_there_is_an_error(bench: &Bench) -> Checked 
     )
 }
 
-/// Starts what tries to stay; prints where the session's files are, and the processes.
+/// Starts what tries to stay; prints where the session's files are, and the processes: when each began too, for in another
+/// container of the same target its number may be another's.
 const LEAVE: &str = "
 import json, os, subprocess, hermes_tools
+def began(pid): return open('/proc/%d/stat' % pid).read().rsplit(')', 1)[1].split()[19]
 child = subprocess.Popen(['sleep', '300'], start_new_session=True).pid
 job = int(hermes_tools.terminal('setsid sleep 300 >/dev/null 2>&1 & echo $!')['output'])
-print(json.dumps([os.path.dirname(os.path.realpath(hermes_tools.__file__)), os.environ.get('HERMES_RPC_DIR') or '', [child, job, os.getpid()]]))";
+print(json.dumps([os.path.dirname(os.path.realpath(hermes_tools.__file__)), os.environ.get('HERMES_RPC_DIR') or '', [[pid, began(pid)] for pid in (child, job, os.getpid())]]))";
 
 /// Prints what is still there of that after a while.
 const LEFT: &str = "
 import os, time
-def is_there(pid):
-    try: os.kill(pid, 0)
-    except ProcessLookupError: return False
-    except PermissionError: return True
-    try: return open('/proc/%d/stat' % pid).read().rsplit(')', 1)[1].split()[0] not in 'ZX'
-    except FileNotFoundError: return False
-def left(): return [pid for pid in pids if is_there(pid)] + [path for path in (staging, calls) if path and os.path.exists(path)]
+def is_there(pid, began):
+    try: found = open('/proc/%d/stat' % pid).read().rsplit(')', 1)[1].split()
+    except (FileNotFoundError, ProcessLookupError): return False
+    return found[0] not in 'ZX' and found[19] == began
+def left(): return [pid for pid, began in pids if is_there(pid, began)] + [path for path in (staging, calls) if path and os.path.exists(path)]
 end = time.monotonic() + 20
 while left() and time.monotonic() < end: time.sleep(0.1)
 print(left())";
