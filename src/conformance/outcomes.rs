@@ -90,9 +90,11 @@ async fn fields_are_there_always_or_when_they_apply(bench: &Bench) -> Checked {
     let outcome = json(&bench.cell("print('x')").await?)?;
     let keys = |value: &Value| -> Vec<String> {
         let keys = value.as_object().into_iter().flat_map(|object| object.keys());
-        keys.filter(|key| *key != "notice").cloned().collect()
+        keys.filter(|key| !["notice", "phases"].contains(&key.as_str()))
+            .cloned()
+            .collect()
     };
-    // The link may have something to tell in a notice.
+    // The link may have something to tell in a notice, and a busy machine have kept it waiting.
     equal("the fields", &keys(&outcome), &ALWAYS.map(str::to_owned).to_vec())?;
     let kernel = &outcome["kernel"];
     equal(

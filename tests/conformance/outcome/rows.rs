@@ -25,6 +25,8 @@ fn fields_are_there_always_or_when_they_apply(rig: &Rig) {
     session.ok("pass");
     let outcome = json(&session.cell("print('x')"));
     let mut keys: Vec<&str> = outcome.as_object().unwrap().keys().map(String::as_str).collect();
+    // A busy machine may have kept it waiting.
+    keys.retain(|key| *key != "phases");
     if !rig.keeps_state {
         assert!(
             outcome["notice"].as_str().unwrap().contains("standalone script"),
