@@ -56,7 +56,7 @@ impl<'a> Options<'a> {
     fn check_mounts(&self) -> Result<(), SessionError> {
         match self.0.mounts.first() {
             Some(mount) => Err(self.bad("--mount")(format!(
-                "`{mount}` cannot be mounted: a sandbox is on a machine of Modal's; copy it there with --put"
+                "`{mount}` cannot be mounted: a sandbox is on a machine of Modal's; leave it out, and have a script bring or make what it needs"
             ))),
             None => Ok(()),
         }
