@@ -1,4 +1,12 @@
 //! The broker: sessions, and the kernels that they share a limit for.
+//!
+//! What a server needs beside them: sessions that belong to a principal ([`OwnedSessions`]), and executions
+//! ([`Executions`]), which are addressed by a handle.
+
+mod executions;
+mod handle;
+mod owned;
+mod watched;
 
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -7,6 +15,11 @@ use tokio::runtime::Handle;
 
 use crate::output::prune;
 use crate::session::{Session, SessionError, SessionOptions, Slots, spill_folder};
+
+pub use executions::{Attached, Ended, Execution, Executions, Request, StartError, fingerprint};
+pub use handle::NoRandom;
+pub use owned::{InUse, OpenError, OwnedSession, OwnedSessions};
+pub use watched::{Progress, Stage};
 
 /// Age at which output that was kept for `read_file` is removed.
 const SPILL_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);

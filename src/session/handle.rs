@@ -29,6 +29,9 @@ use crate::tools::{ToolHost, ToolSpec, check_specs};
 /// Waits below this are not worth a phase.
 const WORTH_A_PHASE: Duration = Duration::from_millis(1);
 
+/// What is said to who uses a session that has ended.
+pub(super) const CLOSED: &str = "the session is closed; open another";
+
 /// One caller's line of cells on one target. Cloning it copies a handle.
 #[derive(Clone)]
 pub struct Session {
@@ -40,7 +43,7 @@ pub(crate) struct Inner {
     pub(super) workspace: Arc<SessionWorkspace>,
     pub(super) gate: Arc<Gate>,
     pub(super) slots: Arc<Slots>,
-    state: Arc<tokio::sync::Mutex<State>>,
+    pub(super) state: Arc<tokio::sync::Mutex<State>>,
     pub(super) has_kernel: AtomicBool,
     last_used: Mutex<Instant>,
 }
@@ -57,12 +60,12 @@ pub(super) struct State {
     pub(super) lost: Option<String>,
     /// That cells run as standalone scripts, and why.
     pub(super) standalone: Option<Standalone>,
-    closed: bool,
+    pub(super) closed: bool,
 }
 
 impl State {
     /// Whether the session is known to run on this machine.
-    fn is_here(&self) -> bool {
+    pub(super) fn is_here(&self) -> bool {
         self.place.as_ref().is_some_and(Place::is_here)
     }
 }
@@ -262,7 +265,7 @@ impl Inner {
         };
         phases.queue = phase(queued);
         if state.closed {
-            return report::refused(target, phases, "the session is closed; open another");
+            return report::refused(target, phases, CLOSED);
         }
         let mut again = true;
         let mut notices = Vec::new();
@@ -309,8 +312,13 @@ impl Inner {
                 }
             };
         };
-        *self.last_used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.touch();
         outcome
+    }
+
+    /// Notes that it is used now.
+    pub(super) fn touch(&self) {
+        *self.last_used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
     /// What can be said against a cell before anything is started for it.

@@ -8,6 +8,7 @@ mod cancel;
 mod cell;
 mod elsewhere;
 mod error;
+mod files;
 mod handle;
 mod here;
 mod hints;

@@ -89,6 +89,21 @@ impl SessionWorkspace {
         protected
     }
 
+    /// Whether files can be read and commands be run.
+    pub(super) fn is_attached(&self) -> bool {
+        self.both().is_ok()
+    }
+
+    /// What there is under some paths, whether tools may write there or not.
+    pub(super) async fn look_at(&self, paths: Vec<String>) -> Result<Vec<Fetched>, WorkspaceError> {
+        let (shell, agent) = self.both()?;
+        if shell.place().is_here() {
+            local_files(&shell, &agent).fetch(&paths).await
+        } else {
+            super::remote_changes::fetch(&agent, &shell, paths).await
+        }
+    }
+
     /// The session's terminal and supervisor.
     fn both(&self) -> Result<(Arc<Shell>, Arc<Agent>), WorkspaceError> {
         let attached = self.lock();
@@ -154,12 +169,8 @@ impl Workspace for SessionWorkspace {
     }
 
     async fn fetch(&self, paths: Vec<String>) -> Result<Vec<Fetched>, WorkspaceError> {
-        let (shell, agent) = self.both()?;
-        let found = if shell.place().is_here() {
-            local_files(&shell, &agent).fetch(&paths).await?
-        } else {
-            super::remote_changes::fetch(&agent, &shell, paths).await?
-        };
+        let (_, agent) = self.both()?;
+        let found = self.look_at(paths).await?;
         let protected = self.protected(&agent);
         for one in &found {
             let shown = String::from_utf8_lossy(one.place());
