@@ -94,6 +94,7 @@ pub mod interpreter;
 pub mod kernel;
 pub mod limits;
 pub mod link;
+pub mod mcp;
 pub mod outcome;
 pub mod output;
 pub mod place;

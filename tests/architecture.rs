@@ -26,7 +26,7 @@ const FLOORS: &[&[&str]] = &[
     &["tools"],
     &["session"],
     &["broker", "schema"],
-    &["conformance"],
+    &["conformance", "mcp"],
     &["cli", "main"],
 ];
 

@@ -46,6 +46,8 @@ pub(crate) enum Verb {
     Ls(Ls),
     /// Remove what of ours has no owner any more
     Gc(Gc),
+    /// Serve agents and editors that speak the Model Context Protocol
+    Mcp(Mcp),
     /// Print the tool's schema for a model
     Schema(Schema),
     /// Print the configuration that is in force, and where each value came from
@@ -160,6 +162,30 @@ pub(crate) struct Gc {
     /// Say what would be removed, and remove nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+/// Serve agents and editors that speak the Model Context Protocol: one client over the standard streams, until it closes
+/// them, or any number over HTTP.
+#[derive(Args)]
+pub(crate) struct Mcp {
+    /// Where scripts run unless the client names another configured target [default: the target that `run` would take]
+    #[arg(long, value_name = "TARGET")]
+    pub(crate) on: Option<String>,
+    /// Let clients name any target, and not only those that are configured
+    #[arg(long)]
+    pub(crate) any_target: bool,
+    /// Serve over HTTP instead, at /mcp of this address (127.0.0.1:8765); one that is not loopback needs a token
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) http: Option<String>,
+    /// File of bearer tokens, a line each: TOKEN, or NAME TOKEN [default: the one in TALARIA_MCP_TOKEN]
+    #[arg(long, value_name = "FILE", requires = "http")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Name that HTTP requests may call this server by, beside localhost and the address (again for more)
+    #[arg(long, value_name = "HOST", requires = "http")]
+    pub(crate) allow_host: Vec<String>,
+    /// Web origin that may ask, such as https://app.example:443; no web page may otherwise (again for more)
+    #[arg(long, value_name = "ORIGIN", requires = "http")]
+    pub(crate) allow_origin: Vec<String>,
 }
 
 /// Print the schema of `execute_code`.

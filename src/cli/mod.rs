@@ -10,6 +10,7 @@ mod gc;
 mod holdings;
 mod host;
 mod ls;
+mod mcp;
 mod read_pdf;
 mod run;
 mod schema;
@@ -47,6 +48,7 @@ pub(crate) fn main(environment: &Environment) -> u8 {
         Verb::Conformance(verb) => conformance::run(&verb, global, environment),
         Verb::Ls(verb) => ls::run(&verb, environment),
         Verb::Gc(verb) => gc::run(&verb, environment),
+        Verb::Mcp(verb) => mcp::run(&verb, global, environment),
         Verb::Schema(schema) => schema::run(&schema, global, environment),
         Verb::Config(verb) => config::run(&verb, global, environment),
         Verb::ReadPdf => read_pdf::run(),
@@ -117,6 +119,8 @@ fn log(global: &Global, environment: &Environment) -> anyhow::Result<()> {
         "hyper_util=info",
         "h2=info",
         "reqwest=info",
+        // It logs what clients send and get, and that is theirs.
+        "rmcp=error",
         "rustls=info",
         "rustls_platform_verifier=off",
         "tonic=info",

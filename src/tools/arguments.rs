@@ -1,7 +1,7 @@
 //! Whether a call's arguments fit the tool.
 //!
 //! Schemas are a subset of JSON Schema: an `object` with `properties` and `required`; per
-//! property `type` (one or a list), `default`, `enum`, `minimum`, `maximum`, and for arrays the
+//! property `type` (one or a list), `default`, `enum`, `minimum`, `exclusiveMinimum`, `maximum`, and for arrays the
 //! `type` of `items`. Nothing beside the listed properties is accepted.
 
 use serde_json::{Map, Value};
@@ -89,6 +89,11 @@ fn value_problem(value: &Value, schema: &Value) -> Option<String> {
         {
             return Some(format!("must be at least {minimum}, not {value}"));
         }
+        if let Some(minimum) = schema.get("exclusiveMinimum")
+            && minimum.as_f64().is_some_and(|minimum| number <= minimum)
+        {
+            return Some(format!("must be greater than {minimum}, not {value}"));
+        }
         if let Some(maximum) = schema.get("maximum")
             && maximum.as_f64().is_some_and(|maximum| number > maximum)
         {
@@ -161,7 +166,7 @@ mod tests {
             "mode": {"type": "string", "enum": ["content", "count"], "default": "content"},
             "glob": {"type": "string", "default": null},
             "offset": {"type": ["integer", "string"], "default": 0},
-            "ratio": {"type": "number"},
+            "ratio": {"type": "number", "exclusiveMinimum": 0},
             "flag": {"type": "boolean"},
             "urls": {"type": "array", "items": {"type": "string"}},
             "extra": {"type": "object"},
@@ -216,6 +221,7 @@ mod tests {
             (json!({"pattern": "x", "limit": null}), vec!["must be integer"]),
             (json!({"pattern": "x", "limit": 0}), vec!["at least 1, not 0"]),
             (json!({"pattern": "x", "limit": 101}), vec!["at most 100, not 101"]),
+            (json!({"pattern": "x", "ratio": 0}), vec!["greater than 0, not 0"]),
             (
                 json!({"pattern": "x", "mode": "files"}),
                 vec!["one of \"content\", \"count\""],

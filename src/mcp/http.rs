@@ -1,0 +1,394 @@
+//! The protocol over HTTP (streamable HTTP): who may ask, and what happens when who asked has gone.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use subtle::ConstantTimeEq;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::server::{Caller, Server};
+use super::tools::MAX_WAIT;
+
+/// Where the protocol is spoken.
+pub const PATH: &str = "/mcp";
+
+/// The variable that holds the token of the one client, where no file holds those of several.
+pub const TOKEN_VARIABLE: &str = "TALARIA_MCP_TOKEN";
+
+/// The principal of all who need no token, and of the one whose token has no name.
+const NAMELESS: &str = "http";
+
+/// Characters below which a token can be guessed.
+const SHORTEST_TOKEN: usize = 16;
+
+/// Bytes of a request: a file of the largest size, as base64 in JSON, fits.
+const MAX_BODY: usize = 16 << 20;
+
+/// Connections at once; more wait.
+const CONNECTIONS: usize = 256;
+
+/// Time in which a client must have said what it wants, up to the body.
+const HEADERS: Duration = Duration::from_secs(30);
+
+/// Time that open connections have to end when the server stops.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
+
+/// Why a client cannot be served like that.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessError {
+    /// Everybody on the network could run scripts.
+    #[error(
+        "{0} is no loopback address, so every client needs a token: put one into {TOKEN_VARIABLE}, or name a file of tokens with --token-file"
+    )]
+    Open(SocketAddr),
+    /// A token that can be guessed.
+    #[error(
+        "a token of {from} is shorter than {SHORTEST_TOKEN} characters; make one with for instance `openssl rand -hex 32`"
+    )]
+    Short {
+        /// Where it stands.
+        from: String,
+    },
+    /// A line that is none.
+    #[error("line {line} of {file} is none; write TOKEN, or NAME TOKEN")]
+    Line {
+        /// The file.
+        file: String,
+        /// The line, from 1.
+        line: usize,
+    },
+    /// There is none.
+    #[error("{0} holds no token")]
+    Empty(String),
+}
+
+/// Who may ask. A token gives the principal.
+#[derive(Clone, Default)]
+pub struct Access {
+    tokens: Vec<(Arc<str>, String)>,
+    /// Names that a request may call the server by, beside those of loopback and its address.
+    pub hosts: Vec<String>,
+    /// Web pages that may ask; none unless named.
+    pub origins: Vec<String>,
+}
+
+impl Access {
+    /// With one token.
+    ///
+    /// # Errors
+    /// It is too short.
+    pub fn with_token(mut self, token: &str, from: &str) -> Result<Self, AccessError> {
+        self.add(NAMELESS, token.trim(), from)?;
+        Ok(self)
+    }
+
+    /// With the tokens of a file: one a line, after the name of its principal where it has one.
+    ///
+    /// # Errors
+    /// A line is none, a token is too short, or there is none.
+    pub fn with_tokens(mut self, text: &str, file: &str) -> Result<Self, AccessError> {
+        for (number, line) in text.lines().enumerate() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words[..] {
+                [] => {}
+                [first, ..] if first.starts_with('#') => {}
+                [token] => self.add(NAMELESS, token, file)?,
+                [name, token] => self.add(name, token, file)?,
+                _ => {
+                    let (file, line) = (file.to_owned(), number + 1);
+                    return Err(AccessError::Line { file, line });
+                }
+            }
+        }
+        if self.tokens.is_empty() {
+            return Err(AccessError::Empty(file.to_owned()));
+        }
+        Ok(self)
+    }
+
+    fn add(&mut self, name: &str, token: &str, from: &str) -> Result<(), AccessError> {
+        if token.len() < SHORTEST_TOKEN {
+            let from = from.to_owned();
+            return Err(AccessError::Short { from });
+        }
+        self.tokens.push((name.into(), token.to_owned()));
+        Ok(())
+    }
+
+    /// Sees that not everybody may ask who reaches an address.
+    ///
+    /// # Errors
+    /// See [`AccessError::Open`].
+    pub fn check(&self, address: SocketAddr) -> Result<(), AccessError> {
+        if self.tokens.is_empty() && !address.ip().is_loopback() {
+            return Err(AccessError::Open(address));
+        }
+        Ok(())
+    }
+
+    /// Whose request it is. Every token is compared whole, so that the time tells nothing.
+    fn principal(&self, headers: &HeaderMap) -> Option<Arc<str>> {
+        if self.tokens.is_empty() {
+            return Some(NAMELESS.into());
+        }
+        let given = headers.get(header::AUTHORIZATION)?.as_bytes();
+        let (scheme, given) = given.split_at_checked(7)?;
+        if !scheme.eq_ignore_ascii_case(b"bearer ") {
+            return None;
+        }
+        let mut found = None;
+        for (principal, token) in &self.tokens {
+            if bool::from(token.as_bytes().ct_eq(given.trim_ascii())) {
+                found = Some(principal.clone());
+            }
+        }
+        found
+    }
+
+    fn config(&self, address: SocketAddr, stop: &CancellationToken) -> StreamableHttpServerConfig {
+        let config = StreamableHttpServerConfig::default()
+            .with_cancellation_token(stop.child_token())
+            .with_max_request_body_bytes(MAX_BODY)
+            // A stream that breaks off is not taken up again: the call was cancelled, or its script is detached.
+            .with_sse_retry(None)
+            .with_allowed_origins(&self.origins)
+            .enforce_origin_validation();
+        if address.ip().is_unspecified() && self.hosts.is_empty() {
+            // Whatever name leads here; there is a token.
+            return config.disable_allowed_hosts();
+        }
+        let own = [
+            "localhost".to_owned(),
+            "127.0.0.1".to_owned(),
+            "::1".to_owned(),
+            address.ip().to_string(),
+        ];
+        config.with_allowed_hosts(own.iter().chain(&self.hosts).cloned())
+    }
+}
+
+type Mcp = StreamableHttpService<Server, LocalSessionManager>;
+
+/// Serves clients until `stop` is cancelled. [`Server::close`] is the caller's.
+///
+/// # Errors
+/// Not everybody may be served who reaches the address, or connections cannot be taken any more.
+pub async fn serve(server: &Server, listener: TcpListener, access: Access, stop: &CancellationToken) -> io::Result<()> {
+    let address = listener.local_addr()?;
+    access.check(address).map_err(io::Error::other)?;
+    let mut sessions = LocalSessionManager::default();
+    sessions.session_config.sse_retry = None;
+    sessions.session_config.completed_cache_ttl = Duration::ZERO;
+    // A call may be silent for as long as it waits.
+    sessions.session_config.keep_alive = Some(MAX_WAIT + Duration::from_secs(600));
+    let factory = {
+        let server = server.clone();
+        move || Ok(server.clone())
+    };
+    let mcp = StreamableHttpService::new(factory, Arc::new(sessions), access.config(address, stop));
+    let access = Arc::new(access);
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut connections = JoinSet::new();
+    loop {
+        let taken = tokio::select! {
+            () = stop.cancelled() => break,
+            taken = take(&listener, &room) => taken,
+        };
+        while connections.try_join_next().is_some() {}
+        match taken {
+            Ok((stream, place)) => {
+                let (mcp, access) = (mcp.clone(), access.clone());
+                connections.spawn(async move {
+                    converse(stream, mcp, access).await;
+                    drop(place);
+                });
+            }
+            // One that has gone already, or no descriptor left for now.
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be taken");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+    let ended = async { while connections.join_next().await.is_some() {} };
+    // What is left is cut off.
+    let _ = tokio::time::timeout(LAST_ANSWERS, ended).await;
+    Ok(())
+}
+
+async fn take(
+    listener: &TcpListener,
+    room: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    let place = room.clone().acquire_owned().await.map_err(io::Error::other)?;
+    let (stream, _) = listener.accept().await?;
+    stream.set_nodelay(true)?;
+    Ok((stream, place))
+}
+
+async fn converse(stream: TcpStream, mcp: Mcp, access: Arc<Access>) {
+    let service = service_fn(move |request| answer(request, mcp.clone(), access.clone()));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS)
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "a connection broke off");
+    }
+}
+
+async fn answer(
+    mut request: Request<Incoming>,
+    mut mcp: Mcp,
+    access: Arc<Access>,
+) -> Result<Response<Answer>, Infallible> {
+    let Some(principal) = access.principal(request.headers()) else {
+        let mut refusal = refusal(
+            StatusCode::UNAUTHORIZED,
+            "a token is needed: Authorization: Bearer TOKEN\n",
+        );
+        let challenge = header::HeaderValue::from_static("Bearer");
+        refusal.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+        return Ok(refusal);
+    };
+    if request.uri().path() != PATH {
+        return Ok(refusal(
+            StatusCode::NOT_FOUND,
+            "there is nothing here; the protocol is spoken at /mcp\n",
+        ));
+    }
+    let gone = CancellationToken::new();
+    // Dropped with this future or the answer, whichever is there when the client goes.
+    let guard = gone.clone().drop_guard();
+    request.extensions_mut().insert(Caller { principal, gone });
+    // What is shown to a handler must not hold the token.
+    request.headers_mut().remove(header::AUTHORIZATION);
+    let is_end = request.method() == http::Method::DELETE;
+    let mut response = tower_service::Service::call(&mut mcp, request).await?;
+    if is_end && response.status() == StatusCode::ACCEPTED {
+        // That it has ended is known at once, and clients complain of another word for it.
+        *response.status_mut() = StatusCode::NO_CONTENT;
+    }
+    Ok(response.map(|inner| Answer {
+        inner,
+        _guard: Some(guard),
+    }))
+}
+
+fn refusal(status: StatusCode, text: &'static str) -> Response<Answer> {
+    let mut response = Response::new(Answer {
+        inner: Full::new(Bytes::from_static(text.as_bytes())).boxed(),
+        _guard: None,
+    });
+    *response.status_mut() = status;
+    response
+}
+
+/// An answer that tells when nobody takes it any more.
+struct Answer {
+    inner: BoxBody<Bytes, Infallible>,
+    _guard: Option<DropGuard>,
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.inner).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
+mod tests {
+    use super::*;
+
+    const LONG: &str = "0123456789abcdef";
+
+    fn with(value: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::AUTHORIZATION, value.parse().unwrap());
+        headers
+    }
+
+    #[test]
+    fn a_token_gives_the_principal() {
+        let text = format!("# people\nada {LONG}-ada\n\n{LONG}-nameless\n");
+        let access = Access::default().with_tokens(&text, "tokens").unwrap();
+        let principal = |value: &str| access.principal(&with(value)).map(|name| name.to_string());
+        assert_eq!(principal(&format!("Bearer {LONG}-ada")).as_deref(), Some("ada"));
+        assert_eq!(principal(&format!("bearer {LONG}-nameless")).as_deref(), Some(NAMELESS));
+        for wrong in [
+            "Bearer",
+            "Bearer ",
+            "Basic abc",
+            LONG,
+            &format!("Bearer {LONG}"),
+            &format!("Bearer {LONG}-adaa"),
+            "€",
+        ] {
+            assert_eq!(principal(wrong), None, "{wrong}");
+        }
+        assert_eq!(access.principal(&HeaderMap::new()), None);
+        assert!(Access::default().principal(&HeaderMap::new()).is_some());
+    }
+
+    #[test]
+    fn tokens_that_are_none() {
+        let read = |text: &str| {
+            Access::default()
+                .with_tokens(text, "F")
+                .map(|_| ())
+                .unwrap_err()
+                .to_string()
+        };
+        assert!(read("short").contains("shorter than 16"));
+        assert!(read("").contains("F holds no token"));
+        assert!(read(&format!("\na b {LONG}")).contains("line 2 of F"));
+        assert!(Access::default().with_token(" ", "V").is_err());
+    }
+
+    #[test]
+    fn only_loopback_is_open() {
+        let open = |access: &Access, address: &str| access.check(address.parse().unwrap()).is_ok();
+        let none = Access::default();
+        let token = Access::default().with_token(LONG, "V").unwrap();
+        for address in ["127.0.0.1:1", "[::1]:1", "127.5.5.5:1"] {
+            assert!(open(&none, address), "{address}");
+        }
+        for address in ["0.0.0.0:1", "[::]:1", "10.0.0.1:1"] {
+            assert!(!open(&none, address) && open(&token, address), "{address}");
+        }
+    }
+}
