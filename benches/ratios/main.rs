@@ -7,6 +7,7 @@
 mod containers;
 mod host;
 mod local;
+mod mcp;
 mod measure;
 mod modal;
 mod pages;
@@ -31,6 +32,9 @@ fn main() -> Result<()> {
         }
         if containers::FIGURES.iter().any(|name| wanted(name)) {
             containers::measure(&wanted).await?;
+        }
+        if mcp::FIGURES.iter().any(|name| wanted(name)) {
+            mcp::measure(&wanted).await?;
         }
         if modal::FIGURES.iter().any(|name| wanted(name)) {
             modal::measure(&wanted).await?;
