@@ -37,75 +37,21 @@ const SECOND_LINE: &str = concat!(
 
 const BOOTSTRAP: &str = include_str!("../remote_agent/bootstrap.py");
 
-macro_rules! modules {
-    ($($name:literal),* $(,)?) => {
-        &[$(($name, include_str!(concat!("../remote_agent/", $name, ".py")))),*]
+#[cfg(test)]
+mod modules;
+
+macro_rules! packed {
+    ($name:literal) => {
+        include_bytes!(concat!(env!("OUT_DIR"), "/", $name))
     };
 }
 
-/// A module's name and source.
-type Module = (&'static str, &'static str);
-
-/// In the order of their imports. `surroundings` to `kernel`, and what follows them, run in processes of their own.
-const MODULES: &[Module] = modules![
-    "wire",
-    "processes",
-    "trees",
-    "control_groups",
-    "scarce",
-    "folders",
-    "event_loop",
-    "capture",
-    "jobs",
-    "kernels",
-    "pipe",
-    "verbs",
-    "supervisor",
-    "watch",
-    "guard",
-    "surroundings",
-    "cell_sources",
-    "kernel",
-    "worker",
-    "workspace",
-    "rights",
-    "text_file",
-    "page",
-    "aside",
-    "whole_file",
-    "changes",
-    "search_globs",
-    "search_walk",
-    "search_lines",
-    "search",
-    "searchers",
-];
-
-/// What a session needs beside them when its messages travel through a directory.
-const DIRECTORY_MODULES: &[Module] = modules![
-    "notation",
-    "frames",
-    "directory",
-    "places",
-    "survey",
-    "alarm",
-    "lease",
-    "fence",
-    "orphans",
-    "keeper",
-    "event_log",
-    "spool",
-    "log_reader",
-    "answers",
-    "requests",
-    "blobs",
-    "outbox",
-    "relay",
-    "detached",
-];
-
-/// What it needs where no process can be started beside another: each is a command of its own.
-const ALONE_MODULES: &[Module] = modules!["marked", "alone", "alone_cell"];
+/// The groups of `modules`, as `build.rs` has packed them.
+const SESSION: &[u8] = packed!("session.texts");
+const DIRECTORY: &[u8] = packed!("directory.texts");
+const ALONE: &[u8] = packed!("alone.texts");
+/// The first two together, compressed.
+const DIRECTORY_ZLIB: &[u8] = packed!("directory.zlib");
 
 /// What the target side is told when its messages travel through a directory (`docs/protocol.md`).
 #[derive(Clone, Debug)]
@@ -130,6 +76,8 @@ pub struct DirectoryStart {
     pub work: bool,
     /// Which interpreters may run the kernel.
     pub interpreters: Interpreters,
+    /// Whether the modules are sent as they are: to an interpreter without `zlib`.
+    pub is_plain: bool,
 }
 
 /// What a command is told that stands alone (`remote_agent/alone.py`).
@@ -190,7 +138,7 @@ pub fn arguments_of_link(folder: &str, owner: &str, link: u64, window: u32) -> V
 #[must_use]
 pub(crate) fn cache_name() -> String {
     let mut hasher = std::hash::DefaultHasher::new();
-    MODULES.hash(&mut hasher);
+    SESSION.hash(&mut hasher);
     format!("target-side-{:016x}", hasher.finish())
 }
 
@@ -204,7 +152,7 @@ pub(crate) fn bundle(name: &str, bases: &[Vec<u8>], cache: Option<&[u8]>) -> Vec
         entry("cache", cache.unwrap_or_default()),
     ];
     entries.extend(bases.iter().map(|base| entry("base", base)));
-    pack(&[MODULES], &entries)
+    pack(&[SESSION], &entries)
 }
 
 /// What the interpreter reads from its standard input where messages travel through a directory; frames follow.
@@ -223,7 +171,11 @@ pub fn directory_bundle(start: &DirectoryStart) -> Vec<u8> {
         entry("interpreters", start.interpreters.name()),
     ];
     entries.extend(start.bases.iter().map(|base| entry("base", base)));
-    pack(&[MODULES, DIRECTORY_MODULES], &entries)
+    if start.is_plain {
+        return pack(&[SESSION, DIRECTORY], &entries);
+    }
+    entries.push(entry("compressed", "1"));
+    pack(&[DIRECTORY_ZLIB], &entries)
 }
 
 /// What the interpreter reads from its standard input where it stands alone; one order follows.
@@ -239,24 +191,19 @@ pub(crate) fn alone_bundle(start: &AloneStart) -> Vec<u8> {
         entry("interpreters", start.interpreters.name()),
     ];
     entries.extend(start.bases.iter().map(|base| entry("base", base)));
-    pack(&[MODULES, DIRECTORY_MODULES, ALONE_MODULES], &entries)
+    pack(&[SESSION, DIRECTORY, ALONE], &entries)
 }
 
 fn entry(name: &str, value: impl AsRef<[u8]>) -> Vec<u8> {
     [name.as_bytes(), b"=", value.as_ref()].concat()
 }
 
-fn pack(modules: &[&[Module]], entries: &[Vec<u8>]) -> Vec<u8> {
-    let mut bundle = format!("{:08}{BOOTSTRAP}", BOOTSTRAP.len()).into_bytes();
-    let configuration = entries.join(&0);
-    bundle.extend_from_slice(format!("{:08}", configuration.len()).as_bytes());
-    bundle.extend_from_slice(&configuration);
-    let mut texts = Vec::new();
-    for (module, source) in modules.iter().copied().flatten() {
-        texts.extend_from_slice(format!("{module}\0{}\0{source}", source.len()).as_bytes());
+fn pack(modules: &[&[u8]], entries: &[Vec<u8>]) -> Vec<u8> {
+    let mut bundle = Vec::new();
+    for part in [BOOTSTRAP.as_bytes(), &entries.join(&0), &modules.concat()] {
+        bundle.extend_from_slice(format!("{:08}", part.len()).as_bytes());
+        bundle.extend_from_slice(part);
     }
-    bundle.extend_from_slice(format!("{:08}", texts.len()).as_bytes());
-    bundle.extend_from_slice(&texts);
     bundle
 }
 
@@ -272,12 +219,67 @@ mod tests {
         }
     }
 
+    /// Parses what is sent, which comes as name, text, name, text, and what it was made from in the folder that is named.
+    const COMPARE: &str = r##"
+import ast, sys
+def bare(text):
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            node.value.value = ""
+            node.end_lineno = node.end_col_offset = node.value.end_lineno = node.value.end_col_offset = 0
+            node.value.kind = None
+    for node in ast.walk(tree):
+        for name in ("col_offset", "end_col_offset", "end_lineno"):
+            if hasattr(node, name): setattr(node, name, 0)
+    return ast.dump(tree, include_attributes=True)
+parts = sys.stdin.buffer.read().split(b"\0\0")[:-1]
+for name, text in zip(parts[::2], parts[1::2]):
+    written = open(sys.argv[1] + "/" + name.decode() + ".py", "rb").read()
+    assert bare(text) == bare(written), name
+    assert not [line for line in text.splitlines() if line.strip().startswith(b"# ")], name
+print(len(parts) // 2)
+"##;
+
+    #[test]
+    fn what_is_sent_means_what_is_written() {
+        use std::io::Write as _;
+        use std::process::{Command, Stdio};
+        let mut input = Vec::new();
+        let mut rest = [SESSION, DIRECTORY, ALONE].concat();
+        while !rest.is_empty() {
+            let mut parts = rest.splitn(3, |byte| *byte == 0);
+            let (name, size) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+            let size: usize = std::str::from_utf8(size)
+                .ok()
+                .and_then(|size| size.parse().ok())
+                .unwrap_or_default();
+            let source = parts.next().unwrap_or_default();
+            for part in [name, &source[..size]] {
+                input.extend_from_slice(part);
+                input.extend_from_slice(b"\0\0");
+            }
+            rest = source[size..].to_vec();
+        }
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/remote_agent");
+        let mut python = Command::new("python3")
+            .args(["-c", COMPARE, folder])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        python.stdin.take().unwrap().write_all(&input).unwrap();
+        let said = python.wait_with_output().unwrap();
+        let number = modules::SESSION.len() + modules::DIRECTORY.len() + modules::ALONE.len();
+        assert_eq!(String::from_utf8_lossy(&said.stdout).trim(), number.to_string());
+    }
+
     #[test]
     fn a_module_is_carried_once_and_none_is_forgotten() {
-        let mut carried: Vec<String> = [MODULES, DIRECTORY_MODULES, ALONE_MODULES]
+        let mut carried: Vec<String> = [modules::SESSION, modules::DIRECTORY, modules::ALONE]
             .concat()
             .iter()
-            .map(|(name, _)| format!("{name}.py"))
+            .map(|name| format!("{name}.py"))
             .collect();
         // The one that loads them, and what the scripts' module is made of.
         let stub = [

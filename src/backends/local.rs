@@ -29,6 +29,7 @@ impl Target for Local {
             is_here: true,
             ends_with_session: false,
             has_streams: true,
+            takes_input: false,
             is_direct: true,
             window: u32::MAX,
             reaching: Duration::ZERO,

@@ -85,7 +85,8 @@ pub struct Command {
     pub environment: BTreeMap<OsString, OsString>,
     /// Where it starts; the target's own choice when `None`.
     pub folder: Option<PathBuf>,
-    /// All of its standard input, for a target without streams; nobody else looks at it.
+    /// What its standard input begins with, for a target that takes it ([`Capabilities::takes_input`]); without streams
+    /// that is all of it. Nobody else looks at it.
     pub input: Bytes,
 }
 
@@ -138,6 +139,8 @@ pub struct Capabilities {
     /// A process may live long, with its standard streams open. Where it may not, it reads what its [`Command`] brings,
     /// and what it writes comes when it has ended.
     pub has_streams: bool,
+    /// It takes a command and what it reads first at once, which saves a round trip.
+    pub takes_input: bool,
     /// Programs are started without a shell or another command in between, which might read what is written to them.
     pub is_direct: bool,
     /// Bytes of a process's output that may wait unread without harm to anybody else there.
@@ -153,6 +156,7 @@ impl Capabilities {
             is_here: false,
             ends_with_session: false,
             has_streams: true,
+            takes_input: false,
             is_direct: false,
             window,
             reaching: Duration::ZERO,

@@ -26,6 +26,22 @@ pub(super) enum Lost {
     Ended(LinkError),
     /// It did not begin: the place lets no process start another.
     NoProcess(String),
+    /// It did not begin: the interpreter there cannot unpack what is compressed.
+    NoZlib,
+}
+
+impl Lost {
+    /// Why another link is to be made.
+    ///
+    /// # Errors
+    /// When the session has ended.
+    pub(super) fn reason(self) -> Result<String, LinkError> {
+        match self {
+            Self::Broken(reason) | Self::NoProcess(reason) => Ok(reason),
+            Self::NoZlib => Ok("its Python has no zlib".to_owned()),
+            Self::Ended(error) => Err(error),
+        }
+    }
 }
 
 /// How long and how often it has been tried to come back.
@@ -83,8 +99,7 @@ impl Attempts {
         let is_cut_short = self.left < limit;
         match self.bounded(limit.min(self.left), attempt).await {
             Some(Ok(done)) => return Ok(Some(done)),
-            Some(Err(Lost::Broken(why) | Lost::NoProcess(why))) => *reason = why,
-            Some(Err(Lost::Ended(error))) => return Err(error),
+            Some(Err(lost)) => *reason = lost.reason()?,
             // What was found before says more than that our time was over.
             None if is_cut_short => {}
             None => "it did not answer in time".clone_into(reason),

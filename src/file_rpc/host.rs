@@ -24,6 +24,8 @@ const BATCH: usize = MAX_PAYLOAD;
 const LOOK_UPLOADS: usize = 2 << 20;
 /// Key of a refusal for want of processes: `remote_agent/detached.py`. No blob has that name, no command, no call.
 const NO_PROCESS: &[u8] = b"process";
+/// And of `remote_agent/bootstrap.py` where it cannot unpack its program.
+const NO_ZLIB: &[u8] = b"zlib";
 /// The longest first frame; an environment is at most a few MiB.
 const MAX_READY: usize = 16 << 20;
 
@@ -38,6 +40,8 @@ pub(super) enum Signal {
     Refused(String),
     /// There is no session: the place lets no process start another.
     NoProcess(String),
+    /// There is no session: the interpreter has no `zlib`.
+    NoZlib,
     /// The end of a look.
     LookEnd,
     /// A call is to be run.
@@ -243,6 +247,7 @@ impl Host {
             kind::BLOB_STORED => self.uploads.stored(&text(&frame.key), frame.offset),
             kind::REFUSED if frame.key.is_empty() => return Ok(Some(Signal::Refused(text(&frame.payload)))),
             kind::REFUSED if frame.key == *NO_PROCESS => return Ok(Some(Signal::NoProcess(text(&frame.payload)))),
+            kind::REFUSED if frame.key == *NO_ZLIB => return Ok(Some(Signal::NoZlib)),
             kind::REFUSED => self.refused(&frame, now),
             kind::ALIVE => self.echo = frame.offset,
             other => {

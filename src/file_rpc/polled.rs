@@ -55,12 +55,14 @@ pub(super) async fn run(shared: Arc<Shared>, mut site: Site, mut first: Option<C
                 attempts = Attempts::new(site.reconnect_timeout);
                 continue;
             }
-            Some(Err(Lost::Ended(error))) => {
-                let is_asked_for = shared.lock().host.is_closing();
-                let error = if is_asked_for { error } else { site.explain(error).await };
-                return shared.end(error);
-            }
-            Some(Err(Lost::Broken(reason) | Lost::NoProcess(reason))) => reason,
+            Some(Err(lost)) => match lost.reason() {
+                Ok(reason) => reason,
+                Err(error) => {
+                    let is_asked_for = shared.lock().host.is_closing();
+                    let error = if is_asked_for { error } else { site.explain(error).await };
+                    return shared.end(error);
+                }
+            },
             // There may be no time left to ask in.
             None => match tokio::time::timeout(ASK, site.check()).await {
                 Ok(Err(Lost::Ended(error))) => return shared.end(error),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use tokio::io::AsyncWriteExt;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
@@ -17,7 +17,7 @@ use super::ready::Ready;
 use super::shared::{Shared, Writer};
 use super::site::{Connection, FIRST_LINK, Site};
 use super::{polled, stream};
-use crate::backends::{BackendError, Command, Target};
+use crate::backends::{BackendError, Capabilities, Command, Target};
 use crate::bundle::{self, DirectoryStart, Interpreters};
 use crate::link::introduction::{Introduction, PAUSES, Unfit, introduction};
 use crate::link::{CallHandler, LinkError};
@@ -143,6 +143,8 @@ enum Attempt {
     Silent(String),
     /// It was not run; the next time it may be.
     NotRun(String),
+    /// It cannot unpack what is compressed.
+    NoZlib,
 }
 
 struct Begun {
@@ -165,13 +167,17 @@ pub(super) async fn start(start: Start) -> Result<FileLink, StartError> {
     let mut silent = 0;
     for python in &start.pythons {
         let mut pauses = PAUSES.iter();
-        let mut found = attempt(&start, python).await?;
+        let mut found = attempt(&start, python, false).await?;
         while let (Attempt::NotRun(_), Some(pause)) = (&found, pauses.next()) {
             tokio::time::sleep(*pause).await;
-            found = attempt(&start, python).await?;
+            found = attempt(&start, python, false).await?;
+        }
+        if matches!(found, Attempt::NoZlib) {
+            found = attempt(&start, python, true).await?;
         }
         match found {
             Attempt::Began(begun) => return Ok(drive(*begun, is_stream, tried)),
+            Attempt::NoZlib => tried.push((python.to_string_lossy().into_owned(), "has no zlib".to_owned())),
             Attempt::Unfit(found) | Attempt::NotRun(found) => {
                 debug!(target = %start.name, python = %python.to_string_lossy(), %found, "an interpreter is unfit");
                 tried.push((python.to_string_lossy().into_owned(), found));
@@ -229,7 +235,7 @@ fn drive(begun: Begun, is_stream: bool, tried: Vec<(String, String)>) -> FileLin
     FileLink::new(shared, dropped, folder, transport, facts, introduction, tried)
 }
 
-async fn attempt(start: &Start, python: &OsString) -> Result<Attempt, StartError> {
+async fn attempt(start: &Start, python: &OsString, is_plain: bool) -> Result<Attempt, StartError> {
     let can = start.target.capabilities();
     let window = start.window.unwrap_or(can.window).max(LEAST_WINDOW);
     let owner = random_hex()?;
@@ -244,20 +250,23 @@ async fn attempt(start: &Start, python: &OsString) -> Result<Attempt, StartError
         cwd: start.cwd.as_deref().map(bytes_of).unwrap_or_default(),
         work: start.work,
         interpreters: start.interpreters,
+        is_plain,
     });
     let shared = Arc::new(Shared::new(window, random_hex()?.into(), start.handler.clone()));
-    let input = match can.has_streams {
-        true => Bytes::new(),
-        false => [bundle.as_slice(), &polled::told_at_once(&shared, Duration::ZERO)]
-            .concat()
-            .into(),
+    let (input, bundle) = match can {
+        Capabilities { has_streams: false, .. } => {
+            let look = polled::told_at_once(&shared, Duration::ZERO);
+            ([bundle.as_slice(), &look].concat(), Vec::new())
+        }
+        Capabilities { takes_input: true, .. } => (bundle, Vec::new()),
+        _ => (Vec::new(), bundle),
     };
     let command = Command {
         program: python.clone(),
         arguments: bundle::arguments(),
         environment: Default::default(),
         folder: None,
-        input,
+        input: input.into(),
     };
     let mut process = match start.target.spawn(command).await {
         Ok(process) => process,
@@ -266,7 +275,6 @@ async fn attempt(start: &Start, python: &OsString) -> Result<Attempt, StartError
     };
     let mut buffer = BytesMut::with_capacity(1 << 16);
     let stdin = std::mem::replace(&mut process.stdin, Box::new(tokio::io::sink()));
-    let bundle = if can.has_streams { bundle } else { Vec::new() };
     let mut giving = std::pin::pin!(give(stdin, bundle));
     let mut given = None;
     let introduced = async {
@@ -321,6 +329,7 @@ async fn attempt(start: &Start, python: &OsString) -> Result<Attempt, StartError
                 reason,
             });
         }
+        Ok(Err(Lost::NoZlib)) => return Ok(Attempt::NoZlib),
         Ok(Err(Lost::NoProcess(reason))) => {
             return Err(StartError::NoProcess {
                 target: start.name.clone(),

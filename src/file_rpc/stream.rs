@@ -51,9 +51,9 @@ const ACKNOWLEDGE: Duration = Duration::from_millis(20);
 pub(super) async fn run(shared: Arc<Shared>, mut site: Site, mut connection: Connection) {
     let mut attempts = Attempts::new(site.reconnect_timeout);
     loop {
-        let reason = match carry(&shared, &site, &mut connection).await {
-            Lost::Broken(reason) | Lost::NoProcess(reason) => reason,
-            Lost::Ended(error) => {
+        let reason = match carry(&shared, &site, &mut connection).await.reason() {
+            Ok(reason) => reason,
+            Err(error) => {
                 shared.close();
                 connection.see_off().await;
                 return shared.end(error);
@@ -142,6 +142,7 @@ pub(super) fn end(site: &Site, signal: Signal) -> Result<(), Lost> {
         Signal::Gone(why) => Err(site.ended(why)),
         Signal::Refused(why) => Err(Lost::Broken(why)),
         Signal::NoProcess(why) => Err(Lost::NoProcess(why)),
+        Signal::NoZlib => Err(Lost::NoZlib),
         Signal::Ready(_) | Signal::LookEnd | Signal::Dispatch(..) | Signal::Cancel(_) => Ok(()),
     }
 }

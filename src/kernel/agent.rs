@@ -11,6 +11,7 @@ use tracing::debug;
 
 use super::ending::signal_name;
 use super::jobs::{JobHandle, Running};
+use super::starting::KernelStarting;
 use crate::link::{
     CellDone, JobDone, KernelStart, Link, LinkCommand, LinkError, LinkEvent, Reply, RunCell, RunJob, RunVerb, VerbDone,
 };
@@ -72,7 +73,7 @@ struct Route {
 }
 
 #[derive(Default)]
-struct Routes {
+pub(super) struct Routes {
     starting: Option<oneshot::Sender<Result<KernelInfo, String>>>,
     ending: Option<oneshot::Sender<()>>,
     cell: Option<(u64, mpsc::Sender<CellEvent>)>,
@@ -80,7 +81,7 @@ struct Routes {
     lost: Option<KernelEnd>,
     remaining: u64,
     /// Why the link ended.
-    gone: Option<LinkError>,
+    pub(super) gone: Option<LinkError>,
 }
 
 /// Guard and supervisor of one session.
@@ -127,13 +128,13 @@ impl Agent {
         self.routes().gone.clone().unwrap_or(LinkError::Gone)
     }
 
-    /// Starts a kernel and waits until it is ready. The supervisor bounds the wait (30 s); one that answers nothing at
-    /// all within `limit` counts as lost.
+    /// Starts a kernel. The supervisor bounds the time until it is ready (30 s); one that answers nothing at all within
+    /// `limit` counts as lost.
     ///
     /// # Errors
-    /// With what is known, when it does not get ready.
-    pub async fn start_kernel(&self, start: KernelStart, limit: Duration) -> Result<KernelInfo, AgentError> {
-        let (sender, mut receiver) = oneshot::channel();
+    /// When the supervisor is gone.
+    pub fn start_kernel(&self, start: KernelStart, limit: Duration) -> Result<KernelStarting, AgentError> {
+        let (sender, receiver) = oneshot::channel();
         {
             let mut routes = self.routes();
             if let Some(error) = &routes.gone {
@@ -143,16 +144,7 @@ impl Agent {
             routes.lost = None;
         }
         self.link.send(LinkCommand::StartKernel(start))?;
-        // Twice: the broker itself may have been stopped meanwhile, and the answer be on its way.
-        for _ in 0..2 {
-            match tokio::time::timeout(limit / 2, &mut receiver).await {
-                Ok(Ok(Ok(info))) => return Ok(info),
-                Ok(Ok(Err(reason))) => return Err(AgentError::KernelStart(reason)),
-                Ok(Err(_)) => return Err(self.end().into()),
-                Err(_) => {}
-            }
-        }
-        Err(AgentError::Silent)
+        Ok(KernelStarting::new(receiver, self.routes.clone(), limit))
     }
 
     /// Says how standalone scripts are started.
@@ -311,7 +303,7 @@ impl Drop for Agent {
     }
 }
 
-fn lock(routes: &Mutex<Routes>) -> MutexGuard<'_, Routes> {
+pub(super) fn lock(routes: &Mutex<Routes>) -> MutexGuard<'_, Routes> {
     routes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

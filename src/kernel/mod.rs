@@ -6,7 +6,9 @@
 mod agent;
 mod ending;
 mod jobs;
+mod starting;
 
 pub use agent::{Agent, AgentError, KernelEnd, KernelInfo};
 pub use ending::{Ending, signal_name};
 pub use jobs::{JobHandle, JobResult};
+pub use starting::KernelStarting;

@@ -21,6 +21,7 @@ use super::standalone::Standalone;
 use super::workspace::SessionWorkspace;
 use crate::backends::Target;
 use crate::environment::Built;
+use crate::kernel::{AgentError, KernelStarting};
 use crate::outcome::{Outcome, Phases};
 use crate::output::Masker;
 use crate::place::Place;
@@ -77,14 +78,27 @@ type Turn = Pin<Box<dyn Future<Output = OwnedMutexGuard<State>> + Send>>;
 pub(super) enum Unbegun {
     /// Its kernel had died before; what there is to tell of that.
     KernelGone(Box<Outcome>),
+    /// Its kernel did not start; what it took to find that out.
+    NoKernel(AgentError, Duration),
     /// The working directory is gone.
     FolderGone,
 }
 
-/// What `prepare` found and the outcome tells.
+/// What `prepare` found and the outcome tells, and what it has begun.
 #[derive(Default)]
 pub(super) struct Prepared {
     pub(super) notices: Vec<String>,
+    /// The kernel of this cell, where it is new.
+    pub(super) starting: Option<Starting>,
+}
+
+/// A kernel that is on its way. Its first cell follows it at once, which saves a round trip to the target.
+pub(super) struct Starting {
+    pub(super) kernel: KernelStarting,
+    /// When it was asked for.
+    pub(super) since: Instant,
+    /// What was lost with the one before it: not yet told, should this one not start.
+    pub(super) lost: Option<String>,
 }
 
 impl Session {
@@ -263,7 +277,7 @@ impl Inner {
             }
             state = turn => state,
         };
-        phases.queue = phase(queued);
+        phases.queue = phase(queued.elapsed());
         if state.closed {
             return report::refused(target, phases, CLOSED);
         }
@@ -293,12 +307,16 @@ impl Inner {
                 }
                 Some(Ok(mut prepared)) => {
                     prepared.notices.splice(0..0, notices.clone());
-                    match self.run(&mut state, &cell, prepared, phases).await {
+                    match self.run(&mut state, &cell, prepared, &mut phases).await {
                         // The kernel had died unnoticed, and nothing of the cell ran.
                         Err(Unbegun::KernelGone(_)) if again => {
                             again = false;
                             continue;
                         }
+                        Err(Unbegun::NoKernel(error, took)) => match self.no_kernel(&mut state, error, took).await {
+                            Ok(()) => continue,
+                            Err(error) => report::refused(target, phases, error.to_string()),
+                        },
                         Err(Unbegun::FolderGone) => match self.folder_gone(&state) {
                             Ok(notice) => {
                                 notices.push(notice);
@@ -360,7 +378,6 @@ impl Inner {
     }
 }
 
-pub(super) fn phase(since: Instant) -> Option<f64> {
-    let elapsed = since.elapsed();
+pub(super) fn phase(elapsed: Duration) -> Option<f64> {
     (elapsed >= WORTH_A_PHASE).then_some(elapsed.as_secs_f64())
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::environment::Built;
-use crate::kernel::{Agent, KernelInfo};
+use crate::kernel::Agent;
 use crate::link::{KernelStart, Link};
 use crate::tools::{ToolHost, ToolSpec};
 
@@ -23,9 +23,12 @@ pub(super) struct Live {
     generation: u64,
 }
 
-/// A kernel that is ready for cells.
+/// A kernel that takes cells: it is ready, or on its way.
 pub(super) struct LiveKernel {
-    pub(super) info: KernelInfo,
+    /// Which kernel of the session.
+    pub(super) generation: u64,
+    /// Path of its interpreter.
+    pub(super) python: String,
     /// Cells that it has run.
     pub(super) count: u64,
     /// What its `hermes_tools` was made from.

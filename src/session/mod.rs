@@ -6,6 +6,7 @@
 mod authority;
 mod cancel;
 mod cell;
+mod course;
 mod elsewhere;
 mod error;
 mod files;

@@ -56,7 +56,7 @@ impl State {
             Phase::Connect => &mut self.phases.connect,
             Phase::Pull => &mut self.phases.pull,
         };
-        if let Some(seconds) = phase(since) {
+        if let Some(seconds) = phase(since.elapsed()) {
             *total = Some(total.unwrap_or(0.0) + seconds);
         }
     }

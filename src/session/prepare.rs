@@ -9,17 +9,16 @@ use tracing::debug;
 
 use super::cell::Cell;
 use super::error::SessionError;
-use super::handle::{Inner, Prepared, State, phase};
+use super::handle::{Inner, Prepared, Starting, State};
 use super::live::{Live, LiveKernel, Offer};
 use super::options::spill_folder;
 use super::phases::PhaseClock;
 use super::standalone::Standalone;
 use super::terminal_output::TerminalOutput;
-use super::workspace::FOLDER_CLOSED;
 use super::{elsewhere, here};
 use crate::backends::{BackendError, Target};
 use crate::config::Mode;
-use crate::kernel::AgentError;
+use crate::kernel::{AgentError, KernelStarting};
 use crate::link::LinkError;
 use crate::outcome::Phases;
 use crate::output::Masker;
@@ -57,29 +56,31 @@ impl Inner {
             self.start(state, folder.as_deref(), &clock, &mut prepared).await?;
             clock.stop(phases);
         }
-        if let Some(standalone) = &state.standalone
-            && !standalone.is_over()
-        {
-            prepared.notices.push(standalone.notice());
-            return Ok(prepared);
-        }
-        if state.live.as_ref().is_some_and(|live| live.kernel.is_some()) {
+        if runs_alone(state, &mut prepared) || state.live.as_ref().is_some_and(|live| live.kernel.is_some()) {
             return Ok(prepared);
         }
         let began = Instant::now();
         self.slots.make_room(self).await;
         self.has_kernel.store(true, Ordering::Release);
-        self.start_kernel(state, cell, &mut prepared).await?;
-        phases.start = phase(began);
-        if let Some(reason) = state.lost.take() {
-            let instead = match &state.standalone {
-                None => "; this cell ran in a fresh kernel",
-                Some(_) => "",
-            };
-            prepared.notices.push(format!(
-                "variables and imports of earlier cells are lost ({reason}){instead}"
-            ));
+        let mut kernel = self.start_kernel(state, cell).await?;
+        // Where nothing is left running there is nobody to keep a cell until its kernel is ready.
+        let is_alone = state.live.as_ref().is_some_and(|live| live.alone.is_some());
+        if is_alone && let Err(error) = kernel.ready().await {
+            self.no_kernel(state, error, began.elapsed()).await?;
+            runs_alone(state, &mut prepared);
+            return Ok(prepared);
         }
+        let lost = state.lost.take();
+        if let Some(reason) = &lost {
+            prepared
+                .notices
+                .push(format!("{}; this cell ran in a fresh kernel", loss(reason)));
+        }
+        prepared.starting = Some(Starting {
+            kernel,
+            since: began,
+            lost,
+        });
         Ok(prepared)
     }
 
@@ -107,7 +108,7 @@ impl Inner {
             && live
                 .kernel
                 .as_ref()
-                .is_some_and(|kernel| kernel.info.generation == end.generation)
+                .is_some_and(|kernel| kernel.generation == end.generation)
         {
             live.kernel = None;
             self.has_kernel.store(false, Ordering::Release);
@@ -321,57 +322,77 @@ impl Inner {
         Ok(())
     }
 
-    async fn start_kernel(&self, state: &mut State, cell: &Cell, prepared: &mut Prepared) -> Result<(), SessionError> {
+    async fn start_kernel(&self, state: &mut State, cell: &Cell) -> Result<KernelStarting, SessionError> {
         self.build_environment(state)?;
-        let (Some(live), Some(place)) = (&mut state.live, &state.place) else {
-            return Ok(());
+        let Some(live) = &mut state.live else {
+            return Err(SessionError::Start("there is no supervisor".to_owned()));
         };
-        let began = Instant::now();
         let specs = self.allowed(cell);
         let offer = Offer::new(self.host(cell), &specs);
         let link = live.agent.link();
         let stub = stub_source(&specs, link.token(), CallPath::of(&link.variables()));
-        let mut folder = self.workspace.working_directory().unwrap_or_default();
+        let folder = self.workspace.working_directory().unwrap_or_default();
         let start = live.start_of_kernel(&folder, &state.built, &stub);
         let limit = KERNEL_SILENT + 2 * self.options.reconnect_timeout;
-        let mut started = live.agent.start_kernel(start, limit).await;
-        if let Err(AgentError::KernelStart(reason)) = &started
-            && reason.contains(FOLDER_CLOSED)
-        {
-            if folder == place.folder {
-                return Err(SessionError::WorkingDirectory(folder));
-            }
-            self.go_back(place, &folder, prepared);
-            folder.clone_from(&place.folder);
-            let start = live.start_of_kernel(&folder, &state.built, &stub);
-            started = live.agent.start_kernel(start, limit).await;
-        }
-        match started {
-            Ok(info) => {
-                live.kernel = Some(LiveKernel { info, count: 0, offer });
-                state.standalone = None;
-                Ok(())
-            }
-            Err(AgentError::KernelStart(reason)) => {
-                self.has_kernel.store(false, Ordering::Release);
-                let mut cost = began.elapsed() + live.alone.unwrap_or_default();
-                // A script under a supervisor needs as many processes as a kernel.
-                if live.alone.is_none() && reason.contains(NO_PROCESS) && self.may_be_alone(state) {
-                    self.go_alone(state, &reason, began).await?;
-                    cost = began.elapsed();
-                }
-                let standalone = Standalone::failed(&reason, cost);
-                prepared.notices.push(standalone.notice());
-                state.standalone = Some(standalone);
-                Ok(())
+        let kernel = LiveKernel {
+            generation: start.generation,
+            python: live.python.display().to_string(),
+            count: 0,
+            offer,
+        };
+        match live.agent.start_kernel(start, limit) {
+            Ok(starting) => {
+                live.kernel = Some(kernel);
+                Ok(starting)
             }
             Err(error) => {
                 self.has_kernel.store(false, Ordering::Release);
-                if matches!(error, AgentError::Silent) {
-                    self.abandon(state).await;
-                }
                 Err(SessionError::Start(error.to_string()))
             }
         }
     }
+
+    /// A kernel did not start, and to find that out took so long: sees to how the cell can run all the same.
+    pub(super) async fn no_kernel(
+        &self,
+        state: &mut State,
+        error: AgentError,
+        took: Duration,
+    ) -> Result<(), SessionError> {
+        self.has_kernel.store(false, Ordering::Release);
+        if let Some(live) = &mut state.live {
+            live.kernel = None;
+        }
+        let AgentError::KernelStart(reason) = &error else {
+            if matches!(error, AgentError::Silent) {
+                self.abandon(state).await;
+            }
+            return Err(SessionError::Start(error.to_string()));
+        };
+        let alone = state.live.as_ref().and_then(|live| live.alone);
+        let mut cost = took + alone.unwrap_or_default();
+        // A script under a supervisor needs as many processes as a kernel.
+        if alone.is_none() && reason.contains(NO_PROCESS) && self.may_be_alone(state) {
+            let began = Instant::now();
+            self.go_alone(state, reason, began.checked_sub(took).unwrap_or(began))
+                .await?;
+            cost += began.elapsed();
+        }
+        state.standalone = Some(Standalone::failed(reason, cost));
+        Ok(())
+    }
+}
+
+/// Whether cells run as standalone scripts for now; the outcome will say so.
+fn runs_alone(state: &mut State, prepared: &mut Prepared) -> bool {
+    let Some(standalone) = state.standalone.as_mut().filter(|standalone| !standalone.is_over()) else {
+        return false;
+    };
+    prepared.notices.push(standalone.used());
+    prepared.notices.extend(state.lost.take().as_deref().map(loss));
+    true
+}
+
+fn loss(reason: &str) -> String {
+    format!("variables and imports of earlier cells are lost ({reason})")
 }

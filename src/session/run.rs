@@ -3,18 +3,19 @@
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
 use super::authority::{Answers, Authority, Replies};
 use super::cell::Cell;
-use super::handle::{Inner, Prepared, State, Unbegun};
+use super::course::{Course, Ran, Undone};
+use super::handle::{Inner, Prepared, State, Unbegun, phase};
 use super::hints;
-use super::live::Offer;
+use super::live::{Live, Offer};
 use super::options::spill_folder;
 use super::report::{self, Facts, Verdict};
 use super::workspace::FOLDER_CLOSED;
+use crate::kernel::AgentError;
 use crate::link::message::CellResult;
 use crate::link::{CellDone, RunCell};
 use crate::outcome::{KernelMode, KernelReport, Outcome, Phases, Status};
@@ -24,25 +25,17 @@ use crate::tools::{CallPath, stub_source};
 
 /// Bytes of stderr that are carried; an outcome shows far fewer.
 const STDERR_CARRIED: u64 = 1 << 20;
-/// Time beyond a cell's limit after which its supervisor counts as lost: the grace, a kill walk, and
-/// some for a loaded machine.
-const SUPERVISOR_LATE: Duration = Duration::from_secs(30);
-/// How long a cell elsewhere that is told to end may take for that, its grace and the link included; and one that is
-/// killed.
-const STOP_LATE: Duration = Duration::from_secs(15);
-const KILL_LATE: Duration = Duration::from_secs(5);
-
 impl Inner {
     pub(super) async fn run(
         &self,
         state: &mut State,
         cell: &Cell,
         mut prepared: Prepared,
-        phases: Phases,
+        phases: &mut Phases,
     ) -> Result<Outcome, Unbegun> {
         let masker = state.masker.clone();
         let Some(live) = &mut state.live else {
-            return Ok(report::refused(&self.options.target, phases, "the session has ended"));
+            return Ok(report::refused(&self.options.target, *phases, "the session has ended"));
         };
         let limits = self.options.limits.with(&cell.limits);
         let specs = self.allowed(cell);
@@ -78,22 +71,18 @@ impl Inner {
             source: cell.source.bytes().to_vec(),
             standalone: live.kernel.is_none(),
         };
-        let python = match &live.kernel {
-            Some(kernel) => kernel.info.python.clone(),
-            None => live.python.display().to_string(),
-        };
         if live.kernel.is_none() {
             let folder = self.workspace.working_directory().unwrap_or_default();
             let start = live.start_of_kernel(&folder, &state.built, stub.as_deref().unwrap_or_default());
             if let Err(error) = agent.prepare_standalone(start) {
-                return Ok(report::refused(&self.options.target, phases, error.to_string()));
+                return Ok(report::refused(&self.options.target, *phases, error.to_string()));
             }
         }
         if let Err(error) = agent.link().open_for_calls().await {
             // Its folder is another's now: a session with another name takes over.
             self.abandon(state).await;
             state.lost = Some(error.to_string());
-            let outcome = report::refused(&self.options.target, phases, error.to_string());
+            let outcome = report::refused(&self.options.target, *phases, error.to_string());
             return Err(Unbegun::KernelGone(Box::new(outcome)));
         }
         let authority = Arc::new(Authority {
@@ -110,16 +99,51 @@ impl Inner {
         let spill = spill_folder(&self.options.environment);
         let mut collector = Collector::new((&limits).into(), spill, masker.clone());
         self.gate.open(authority.clone());
-        if let Some(sink) = &cell.sink {
-            sink.started();
-        }
-        let began = Instant::now();
         let links = agent.link().relinks().count;
         let is_here = state.place.as_ref().is_some_and(Place::is_here);
-        let done = self
-            .drive(&agent, cell, run, limits.timeout, is_here, &mut collector)
-            .await;
+        let course = Course {
+            agent: &agent,
+            cell,
+            timeout: limits.timeout,
+            is_here,
+            reconnect_timeout: self.options.reconnect_timeout,
+        };
+        let mut starting = prepared.starting.take();
+        let lost = starting.as_mut().and_then(|starting| starting.lost.take());
+        let is_new = starting.is_some();
+        let Ran { began, kernel, done } = course.run(run, starting, &mut collector).await;
         self.gate.shut().await;
+        let has_begun = kernel.is_some() || !is_new;
+        if let Some((info, took)) = kernel {
+            phases.start = phase(took);
+            state.standalone = None;
+            if let Some(kernel) = &mut live.kernel {
+                kernel.python = info.python;
+            }
+        }
+        let done = match done {
+            Err(Undone::NoKernel(error, took)) => {
+                state.lost = lost;
+                return Err(match &error {
+                    AgentError::KernelStart(reason) if reason.contains(FOLDER_CLOSED) => {
+                        self.forget_kernel(live);
+                        Unbegun::FolderGone
+                    }
+                    _ => Unbegun::NoKernel(error, took),
+                });
+            }
+            Ok(done) if !has_begun && done.why == "interrupted" => {
+                self.forget_kernel(live);
+                state.lost = lost;
+                return Ok(report::cancelled_early(
+                    &self.options.target,
+                    *phases,
+                    &cell.cancel.reason(),
+                ));
+            }
+            Ok(done) => Ok(done),
+            Err(Undone::Lost(reason)) => Err(reason),
+        };
         let relinks = agent.link().relinks();
         if relinks.count > links {
             prepared.notices.push(format!(
@@ -142,6 +166,11 @@ impl Inner {
             kernel.count += 1;
         }
         let keeps_state = live.kernel.is_some();
+        let count = live.kernel.as_ref().map_or(1, |kernel| kernel.count);
+        let python = match &live.kernel {
+            Some(kernel) => kernel.python.clone(),
+            None => live.python.display().to_string(),
+        };
         let (verdict, done) = match done {
             Ok(mut done) => {
                 self.skipped(cell, &mut collector, &mut done);
@@ -169,7 +198,6 @@ impl Inner {
             Status::Timeout => Some(hints::OUT_OF_TIME.to_owned()),
             _ => result.and_then(|result| self.hint(cell, result, &authority, &python, &collected, &masker)),
         };
-        let count = live.kernel.as_ref().map_or(1, |kernel| kernel.count);
         let facts = Facts {
             target: self.options.target.clone(),
             kernel: KernelReport {
@@ -184,7 +212,7 @@ impl Inner {
                 python: format!("{python} ({})", live.version),
                 transport: agent.link().transport().to_owned(),
             },
-            phases,
+            phases: *phases,
             seconds: done
                 .as_ref()
                 .map_or_else(|| began.elapsed().as_secs_f64(), |done| done.seconds),
@@ -205,63 +233,10 @@ impl Inner {
         }
     }
 
-    /// Runs a cell to its end, passing on its output and the caller's wish to stop.
-    async fn drive(
-        &self,
-        agent: &crate::kernel::Agent,
-        cell: &Cell,
-        run: RunCell,
-        timeout: Duration,
-        is_here: bool,
-        collector: &mut Collector,
-    ) -> Result<CellDone, String> {
-        let number = run.cell;
-        let sink = cell.sink.clone();
-        let running = agent.run_cell(run, |stderr, data| {
-            let stream = if stderr { Stream::Stderr } else { Stream::Stdout };
-            let text = collector.push(stream, data);
-            if let Some(sink) = &sink
-                && !text.is_empty()
-            {
-                sink.write(stream, &text);
-            }
-        });
-        tokio::pin!(running);
-        let late = tokio::time::sleep(timeout + SUPERVISOR_LATE);
-        tokio::pin!(late);
-        let (mut asked, mut at_once) = (false, false);
-        // Who wants it to end does not wait for a link that is down.
-        let unanswered = tokio::time::sleep(timeout);
-        tokio::pin!(unanswered);
-        // A link that is lost may be made again, and the record of a cell that has ended long ago arrive then: also after
-        // the broker itself was stopped for longer than the whole of this limit.
-        let mut chances = if is_here { 0 } else { 2 };
-        loop {
-            tokio::select! {
-                done = &mut running => return done.map_err(|error| error.to_string()),
-                () = cell.cancel.cancelled(), if !asked => {
-                    asked = true;
-                    agent.stop_cell(number, false);
-                    unanswered.as_mut().reset(tokio::time::Instant::now() + STOP_LATE);
-                }
-                () = cell.cancel.cancelled_at_once(), if !at_once => {
-                    at_once = true;
-                    agent.stop_cell(number, true);
-                    unanswered.as_mut().reset(tokio::time::Instant::now() + KILL_LATE);
-                }
-                () = &mut unanswered, if asked && !is_here => {
-                    return Err("the target did not answer when the cell was to end".to_owned());
-                }
-                () = &mut late => {
-                    if chances == 0 {
-                        return Err("the supervisor of the session did not answer".to_owned());
-                    }
-                    chances -= 1;
-                    late.as_mut()
-                        .reset(tokio::time::Instant::now() + SUPERVISOR_LATE + self.options.reconnect_timeout);
-                }
-            }
-        }
+    /// There is no kernel any more.
+    fn forget_kernel(&self, live: &mut Live) {
+        live.kernel = None;
+        self.has_kernel.store(false, Ordering::Release);
     }
 
     /// Accounts for output that the supervisor did not send.
@@ -323,9 +298,8 @@ impl Inner {
     async fn after(&self, state: &mut State, verdict: &Verdict, supervisor_answered: bool) {
         if verdict.kernel_ended {
             if let Some(live) = &mut state.live {
-                live.kernel = None;
+                self.forget_kernel(live);
             }
-            self.has_kernel.store(false, Ordering::Release);
             state.lost = Some(verdict.lost_because.clone());
         }
         if !supervisor_answered {

@@ -11,6 +11,8 @@ pub(super) struct Standalone {
     reason: String,
     /// `None`: nobody wants a kernel.
     try_again: Option<Instant>,
+    /// Whether a cell ran so: at least the one that found it out does.
+    was_used: bool,
 }
 
 impl Standalone {
@@ -19,6 +21,7 @@ impl Standalone {
         Self {
             reason: "the kernel is switched off (code_execution.kernel: off)".to_owned(),
             try_again: None,
+            was_used: false,
         }
     }
 
@@ -27,16 +30,18 @@ impl Standalone {
         Self {
             reason: format!("the Python kernel could not be started: {reason}"),
             try_again: Some(Instant::now() + took * PATIENCE),
+            was_used: false,
         }
     }
 
     /// Whether it is time to try whether a kernel starts now.
     pub(super) fn is_over(&self) -> bool {
-        self.try_again.is_some_and(|at| Instant::now() >= at)
+        self.was_used && self.try_again.is_some_and(|at| Instant::now() >= at)
     }
 
-    /// What the outcome of such a cell says.
-    pub(super) fn notice(&self) -> String {
+    /// A cell runs so: what its outcome says.
+    pub(super) fn used(&mut self) -> String {
+        self.was_used = true;
         format!(
             "{}; the cell ran as a standalone script, and nothing of it is kept for the next",
             self.reason
@@ -50,8 +55,16 @@ mod tests {
 
     #[test]
     fn what_failed_is_tried_again_in_proportion_to_its_cost() {
-        assert!(!Standalone::switched_off().is_over());
-        assert!(Standalone::failed("no room", Duration::ZERO).is_over());
-        assert!(!Standalone::failed("not ready in 30 s", Duration::from_secs(30)).is_over());
+        let is_over_after_one = |mut standalone: Standalone| {
+            assert!(!standalone.is_over());
+            standalone.used();
+            standalone.is_over()
+        };
+        assert!(!is_over_after_one(Standalone::switched_off()));
+        assert!(is_over_after_one(Standalone::failed("no room", Duration::ZERO)));
+        assert!(!is_over_after_one(Standalone::failed(
+            "not ready in 30 s",
+            Duration::from_secs(30)
+        )));
     }
 }

@@ -256,7 +256,8 @@ impl Rig {
             stub: stub_source(&[], self.link.token(), CallPath::Directory) + CALL,
             link: own,
         };
-        bounded(self.agent.start_kernel(start, HANG)).await.unwrap();
+        let mut kernel = self.agent.start_kernel(start, HANG).unwrap();
+        bounded(kernel.ready()).await.unwrap();
         self
     }
 

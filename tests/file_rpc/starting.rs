@@ -51,6 +51,23 @@ async fn the_first_fit_interpreter_is_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_interpreter_without_zlib_gets_its_program_as_it_is() {
+    let scripts = TempDir::new().unwrap();
+    // Called as the broker calls it: -I -S -c PROGRAM, and the rest.
+    let program =
+        "import sys; sys.modules[\"zlib\"] = None; given = sys.argv[4]; sys.argv[1:] = sys.argv[5:]; exec(given)";
+    let without = script(
+        scripts.path(),
+        "without",
+        &format!("exec {} -I -S -c '{program}' \"$@\"", python().display()),
+    );
+    let rig = Rig::with(Transport::Auto, |start| start.pythons = vec![without.into()]);
+    let rig = rig.await.unwrap().kernel().await;
+    assert_eq!(rig.run("print('runs')").await.0, "runs\n");
+    rig.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_fit_interpreter_names_what_was_found() {
     let result = Rig::with(Transport::Auto, |start| {
         start.pythons = vec!["no-such-python".into(), "true".into(), "/bin/false".into()];

@@ -69,7 +69,7 @@ pub(super) async fn start(router: &Arc<Router>, task: &str, command: &Command) -
         started,
     };
     let request = exec.request(command).map_err(Unstarted::Command)?;
-    let process = exec.carry();
+    let process = exec.carry(command.input.clone());
     let call = |mut client: Client, request| async move { client.task_exec_start(request).await };
     let started = router.call("TaskExecStart", Policy::ROUTER, request, call);
     started.await.map_err(Unstarted::Call)?;
@@ -113,14 +113,19 @@ impl Exec {
         })
     }
 
+    /// Whether it is known to run.
+    pub(super) fn is_started(&self) -> bool {
+        *self.started.borrow()
+    }
+
     /// Waits until it runs. Whether it does.
     pub(super) async fn has_started(&self) -> bool {
         self.started.clone().wait_for(|started| *started).await.is_ok()
     }
 
-    /// Carries the streams of a process that is being started. Its output is asked for at once, which saves a round trip
-    /// where the service knows of the process by then.
-    fn carry(self) -> Process {
+    /// Carries the streams of a process that is being started. Its output is asked for at once, and what it is to read
+    /// first is sent at once, which saves a round trip where the service knows of the process by then.
+    fn carry(self, input: Bytes) -> Process {
         let closing = CancellationToken::new();
         let (to_stdout, stdout) = mpsc::channel(PIECES);
         let (to_stderr, stderr) = mpsc::channel(PIECES);
@@ -128,7 +133,13 @@ impl Exec {
         let (stdin, from_stdin): (DuplexStream, DuplexStream) = tokio::io::duplex(INPUT);
         tokio::spawn(read(self.clone(), Descriptor::Stdout, to_stdout, closing.clone()));
         tokio::spawn(read(self.clone(), Descriptor::Stderr, to_stderr, closing.clone()));
-        tokio::spawn(stdin::carry(self.clone(), from_stdin, end.clone(), closing.clone()));
+        tokio::spawn(stdin::carry(
+            self.clone(),
+            input,
+            from_stdin,
+            end.clone(),
+            closing.clone(),
+        ));
         tokio::spawn(wait(self, tell));
         Process {
             stdin: Box::new(stdin),
@@ -160,7 +171,7 @@ async fn read(exec: Exec, descriptor: Descriptor, to: mpsc::Sender<Bytes>, closi
             return Ok(());
         }
         loop {
-            let is_early = !*exec.started.borrow();
+            let is_early = !exec.is_started();
             let cut = read_once(&exec, descriptor, &mut offset, &mut attempts, &to).await?;
             // It may have come before the process was known.
             if is_early && offset == 0 {

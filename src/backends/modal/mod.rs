@@ -33,7 +33,10 @@ pub use ours::{ModalAccount, OurSandbox};
 use super::Capabilities;
 
 /// What sandboxes can do. What a process writes is kept whole by its worker, and each stream has a window of its own.
-const CAPABILITIES: Capabilities = Capabilities::directly(1 << 20);
+const CAPABILITIES: Capabilities = Capabilities {
+    takes_input: true,
+    ..Capabilities::directly(1 << 20)
+};
 
 /// A name for one call, or one process: 32 hex digits that nobody else has.
 fn unique() -> String {

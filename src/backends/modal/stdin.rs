@@ -97,14 +97,16 @@ enum Ended {
     Cut(Status),
 }
 
-/// Carries standard input to its end, or the end of the process.
+/// Carries standard input to its end, or the end of the process. It begins with `input`, which is sent before it is known
+/// that the process runs.
 pub(super) async fn carry(
     exec: Exec,
+    input: Bytes,
     from: DuplexStream,
     mut end: watch::Receiver<Option<ProcessEnd>>,
     closing: CancellationToken,
 ) {
-    if !exec.has_started().await {
+    if input.is_empty() && !exec.has_started().await {
         return;
     }
     let mut feed = Feed {
@@ -114,9 +116,14 @@ pub(super) async fn carry(
         kept: Kept::default(),
         is_over: false,
     };
+    let mut input = input;
+    while !input.is_empty() {
+        feed.kept.push(input.split_to(PIECE.min(input.len())));
+    }
     let carried = tokio::select! {
         carried = feed.carry() => carried,
         () = async { closing.cancelled().await; tokio::time::sleep(FAREWELL).await } => Ok(()),
+        () = async { if exec.has_started().await { std::future::pending().await } } => Ok(()),
         // Nobody reads it any more, or nobody wants to know.
         _ = end.wait_for(Option::is_some) => Ok(()),
     };
@@ -146,6 +153,7 @@ impl Feed<'_> {
             {
                 self.kept.push(piece);
             }
+            let is_early = !self.exec.is_started();
             let ended = match in_vain {
                 STREAMS.. => {
                     debug!(exec = self.exec.id, "standard input goes on without a stream");
@@ -156,6 +164,10 @@ impl Feed<'_> {
             let before = self.kept.offset;
             match ended {
                 Ended::Done => return Ok(()),
+                // It may have come before the process was known.
+                Ended::Cut(_) if is_early => {
+                    self.exec.has_started().await;
+                }
                 Ended::Cut(status) if status.code() == Code::Unimplemented => in_vain = STREAMS,
                 Ended::Cut(status) => {
                     attempts.failed(&status).await?;

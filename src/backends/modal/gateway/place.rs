@@ -25,6 +25,7 @@ use crate::limits::format_duration;
 /// What sandboxes can do behind the gateway. What waits unread there comes with one answer.
 const CAPABILITIES: Capabilities = Capabilities {
     has_streams: false,
+    takes_input: true,
     ..Capabilities::elsewhere(4 << 20)
 };
 
