@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::io::AsyncWriteExt;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info};
+use tracing::debug;
 
 use super::attempts::Lost;
 use super::link::FileLink;
@@ -24,8 +24,6 @@ use crate::link::{CallHandler, LinkError};
 
 /// Time in which an interpreter must introduce itself.
 pub(crate) const INTRODUCTION_LIMIT: Duration = Duration::from_secs(30);
-/// Interpreters that may say nothing before no more are tried.
-const SILENT: u32 = 2;
 /// Time in which the relay must have begun: other interpreters may be tried there, 5 s each.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// Time in which a session is told to end after its link was dropped.
@@ -93,6 +91,17 @@ pub enum StartError {
         /// What was tried, and what was found.
         tried: Vec<(String, String)>,
     },
+    /// What was started said nothing. It is not the interpreter: no other one is tried.
+    #[error(
+        "{python} was started on {target} and said nothing for {} s: what starts programs there hangs, or waits for an answer (a password, a lock); see whether `{python} -c pass` ends when it is started that way by hand, or name another interpreter as `python`",
+        INTRODUCTION_LIMIT.as_secs()
+    )]
+    Silent {
+        /// The target as the user wrote it.
+        target: String,
+        /// What was started.
+        python: String,
+    },
     /// The target has no streams.
     #[error("{target} keeps no process with open streams, so `transport: stream` cannot be; use `auto` or `polled`")]
     NoStreams {
@@ -140,7 +149,7 @@ enum Attempt {
     Began(Box<Begun>),
     Unfit(String),
     /// Nothing came.
-    Silent(String),
+    Silent,
     /// It was not run; the next time it may be.
     NotRun(String),
     /// It cannot unpack what is compressed.
@@ -164,7 +173,6 @@ pub(super) async fn start(start: Start) -> Result<FileLink, StartError> {
         Transport::Polled => false,
     };
     let mut tried = Vec::new();
-    let mut silent = 0;
     for python in &start.pythons {
         let mut pauses = PAUSES.iter();
         let mut found = attempt(&start, python, false).await?;
@@ -182,14 +190,11 @@ pub(super) async fn start(start: Start) -> Result<FileLink, StartError> {
                 debug!(target = %start.name, python = %python.to_string_lossy(), %found, "an interpreter is unfit");
                 tried.push((python.to_string_lossy().into_owned(), found));
             }
-            Attempt::Silent(found) => {
-                info!(target = %start.name, python = %python.to_string_lossy(), %found, "an interpreter is unfit");
-                tried.push((python.to_string_lossy().into_owned(), found));
-                silent += 1;
-                // It is not the interpreter: what starts it there hangs, or asks for something.
-                if silent == SILENT {
-                    break;
-                }
+            Attempt::Silent => {
+                return Err(StartError::Silent {
+                    target: start.name,
+                    python: python.to_string_lossy().into_owned(),
+                });
             }
         }
     }
@@ -303,8 +308,7 @@ async fn attempt(start: &Start, python: &OsString, is_plain: bool) -> Result<Att
         Ok(Err(Unfit::Ended(last_words))) => return Ok(Attempt::Unfit(last_words.to_string())),
         Err(_) => {
             process.end.kill();
-            let found = format!("said nothing for {} s", INTRODUCTION_LIMIT.as_secs());
-            return Ok(Attempt::Silent(found));
+            return Ok(Attempt::Silent);
         }
     };
     // An interpreter that does not know its own path is called as it was found.
