@@ -242,7 +242,7 @@ print(len(parts) // 2)
 "##;
 
     #[test]
-    fn what_is_sent_means_what_is_written() {
+    fn what_is_sent_means_what_is_written() -> std::io::Result<()> {
         use std::io::Write as _;
         use std::process::{Command, Stdio};
         let mut input = Vec::new();
@@ -266,12 +266,14 @@ print(len(parts) // 2)
             .args(["-c", COMPARE, folder])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        python.stdin.take().unwrap().write_all(&input).unwrap();
-        let said = python.wait_with_output().unwrap();
+            .spawn()?;
+        if let Some(mut stdin) = python.stdin.take() {
+            stdin.write_all(&input)?;
+        }
+        let said = python.wait_with_output()?;
         let number = modules::SESSION.len() + modules::DIRECTORY.len() + modules::ALONE.len();
         assert_eq!(String::from_utf8_lossy(&said.stdout).trim(), number.to_string());
+        Ok(())
     }
 
     #[test]
