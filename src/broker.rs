@@ -12,6 +12,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 
 use crate::output::prune;
 use crate::session::{Session, SessionError, SessionOptions, Slots, spill_folder};
@@ -62,11 +63,13 @@ impl Broker {
         Ok(session)
     }
 
-    /// Ends all sessions. Waits for cells that run; cancel those first.
+    /// Ends all sessions, side by side. Waits for cells that run; cancel those first.
     pub async fn close(&self) {
-        for inner in self.slots.all() {
-            Session { inner }.close().await;
-        }
+        let sessions = self.slots.all().into_iter();
+        let mut closing: JoinSet<()> = sessions
+            .map(|inner| async move { Session { inner }.close().await })
+            .collect();
+        while closing.join_next().await.is_some() {}
     }
 }
 

@@ -59,6 +59,11 @@ async fn listen(
     let address = listener.local_addr()?;
     access.check(address).map_err(|error| UsageError(error.to_string()))?;
     say(&format!("listening on http://{address}{PATH}"));
+    if access.is_open() {
+        say(&format!(
+            "notice: no token is set, so whoever can connect on this machine runs scripts as you; {TOKEN_VARIABLE} sets one"
+        ));
+    }
     Ok(http::serve(server, listener, access, stop).await)
 }
 

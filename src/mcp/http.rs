@@ -46,6 +46,10 @@ const MAX_BODY: usize = 16 << 20;
 /// Connections at once; more wait.
 const CONNECTIONS: usize = 256;
 
+/// Clients of versions with a handshake that are remembered; one that goes without a word is for as long as a call may
+/// be silent.
+const CLIENTS: usize = 1024;
+
 /// Time in which a client must have said what it wants, up to the body.
 const HEADERS: Duration = Duration::from_secs(30);
 
@@ -134,12 +138,18 @@ impl Access {
         Ok(())
     }
 
+    /// Whether everybody may ask.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
     /// Sees that not everybody may ask who reaches an address.
     ///
     /// # Errors
     /// See [`AccessError::Open`].
     pub fn check(&self, address: SocketAddr) -> Result<(), AccessError> {
-        if self.tokens.is_empty() && !address.ip().is_loopback() {
+        if self.is_open() && !address.ip().is_loopback() {
             return Err(AccessError::Open(address));
         }
         Ok(())
@@ -147,7 +157,7 @@ impl Access {
 
     /// Whose request it is. Every token is compared whole, so that the time tells nothing.
     fn principal(&self, headers: &HeaderMap) -> Option<Arc<str>> {
-        if self.tokens.is_empty() {
+        if self.is_open() {
             return Some(NAMELESS.into());
         }
         let given = headers.get(header::AUTHORIZATION)?.as_bytes();
@@ -186,7 +196,26 @@ impl Access {
     }
 }
 
-type Mcp = StreamableHttpService<Server, LocalSessionManager>;
+/// What every connection leads to.
+struct Door {
+    access: Access,
+    mcp: StreamableHttpService<Server, LocalSessionManager>,
+    clients: Arc<LocalSessionManager>,
+}
+
+impl Door {
+    /// Whether the request is to begin what there is no room for.
+    async fn is_crowded(&self, headers: &HeaderMap) -> bool {
+        let begins = !headers.contains_key("mcp-session-id") && !is_without_handshake(headers);
+        begins && self.clients.sessions.read().await.len() >= CLIENTS
+    }
+}
+
+/// Versions compare as the dates that they are.
+fn is_without_handshake(headers: &HeaderMap) -> bool {
+    let version = headers.get("mcp-protocol-version").map(header::HeaderValue::as_bytes);
+    version.is_some_and(|version| version >= b"2026-07-28".as_slice())
+}
 
 /// Serves clients until `stop` is cancelled. [`Server::close`] is the caller's.
 ///
@@ -204,8 +233,9 @@ pub async fn serve(server: &Server, listener: TcpListener, access: Access, stop:
         let server = server.clone();
         move || Ok(server.clone())
     };
-    let mcp = StreamableHttpService::new(factory, Arc::new(sessions), access.config(address, stop));
-    let access = Arc::new(access);
+    let clients = Arc::new(sessions);
+    let mcp = StreamableHttpService::new(factory, clients.clone(), access.config(address, stop));
+    let door = Arc::new(Door { access, mcp, clients });
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
@@ -216,9 +246,9 @@ pub async fn serve(server: &Server, listener: TcpListener, access: Access, stop:
         while connections.try_join_next().is_some() {}
         match taken {
             Ok((stream, place)) => {
-                let (mcp, access) = (mcp.clone(), access.clone());
+                let door = door.clone();
                 connections.spawn(async move {
-                    converse(stream, mcp, access).await;
+                    converse(stream, door).await;
                     drop(place);
                 });
             }
@@ -245,8 +275,8 @@ async fn take(
     Ok((stream, place))
 }
 
-async fn converse(stream: TcpStream, mcp: Mcp, access: Arc<Access>) {
-    let service = service_fn(move |request| answer(request, mcp.clone(), access.clone()));
+async fn converse(stream: TcpStream, door: Arc<Door>) {
+    let service = service_fn(move |request| answer(request, door.clone()));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADERS)
@@ -256,12 +286,8 @@ async fn converse(stream: TcpStream, mcp: Mcp, access: Arc<Access>) {
     }
 }
 
-async fn answer(
-    mut request: Request<Incoming>,
-    mut mcp: Mcp,
-    access: Arc<Access>,
-) -> Result<Response<Answer>, Infallible> {
-    let Some(principal) = access.principal(request.headers()) else {
+async fn answer(mut request: Request<Incoming>, door: Arc<Door>) -> Result<Response<Answer>, Infallible> {
+    let Some(principal) = door.access.principal(request.headers()) else {
         let mut refusal = refusal(
             StatusCode::UNAUTHORIZED,
             "a token is needed: Authorization: Bearer TOKEN\n",
@@ -276,6 +302,12 @@ async fn answer(
             "there is nothing here; the protocol is spoken at /mcp\n",
         ));
     }
+    if door.is_crowded(request.headers()).await {
+        return Ok(refusal(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too many clients have begun and not ended; end a session with DELETE, or try again later\n",
+        ));
+    }
     let gone = CancellationToken::new();
     // Dropped with this future or the answer, whichever is there when the client goes.
     let guard = gone.clone().drop_guard();
@@ -283,7 +315,7 @@ async fn answer(
     // What is shown to a handler must not hold the token.
     request.headers_mut().remove(header::AUTHORIZATION);
     let is_end = request.method() == http::Method::DELETE;
-    let mut response = tower_service::Service::call(&mut mcp, request).await?;
+    let mut response = tower_service::Service::call(&mut door.mcp.clone(), request).await?;
     if is_end && response.status() == StatusCode::ACCEPTED {
         // That it has ended is known at once, and clients complain of another word for it.
         *response.status_mut() = StatusCode::NO_CONTENT;

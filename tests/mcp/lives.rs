@@ -137,3 +137,23 @@ fn the_agent_loop_of_the_examples_comes_to_an_answer() {
     );
     assert!(said.contains("result error"), "{said}");
 }
+
+#[test]
+#[ignore = "10,000 calls take a minute"]
+fn memory_and_descriptors_stay_as_they_are() {
+    let mut client = Client::ready();
+    let mut seen = Vec::new();
+    for number in 1..=10_000 {
+        let key = format!("key-{number}");
+        client.execute(json!({"code": "print('x' * 1000)", "idempotency_key": key}));
+        if number == 1_000 || number == 10_000 {
+            let process = std::path::Path::new("/proc").join(client.child.id().to_string());
+            let status = std::fs::read_to_string(process.join("status")).unwrap();
+            let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+            let kibibytes: u64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
+            seen.push((kibibytes, std::fs::read_dir(process.join("fd")).unwrap().count()));
+        }
+    }
+    assert!(seen[1].0 < seen[0].0 + 5 * 1024, "KiB and descriptors: {seen:?}");
+    assert!(seen[1].1 <= seen[0].1, "KiB and descriptors: {seen:?}");
+}
