@@ -106,7 +106,9 @@ impl Inner {
         if state.closed {
             return Err(WorkspaceError(CLOSED.to_owned()));
         }
-        let prepared = self.prepare(&mut state, &Cell::new(""), &mut Phases::default()).await;
+        let prepared = self
+            .prepare_place(&mut state, &Cell::new(""), &mut Phases::default())
+            .await;
         self.touch();
         match prepared {
             Ok(_) => Ok(Some(state)),

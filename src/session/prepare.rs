@@ -40,22 +40,11 @@ impl Inner {
         cell: &Cell,
         phases: &mut Phases,
     ) -> Result<Prepared, SessionError> {
-        let mut prepared = Prepared::default();
         if cell.reset {
             self.discard_kernel(state).await;
             state.lost = None;
         }
-        self.notice_losses(state).await;
-        self.try_for_more(state).await;
-        if state.live.is_none() {
-            self.reach(state, cell, phases).await?;
-        }
-        let folder = self.working_folder(state, &mut prepared)?;
-        if state.live.is_none() {
-            let clock = PhaseClock::start(cell.sink.clone());
-            self.start(state, folder.as_deref(), &clock, &mut prepared).await?;
-            clock.stop(phases);
-        }
+        let mut prepared = self.prepare_place(state, cell, phases).await?;
         if runs_alone(state, &mut prepared) || state.live.as_ref().is_some_and(|live| live.kernel.is_some()) {
             return Ok(prepared);
         }
@@ -81,6 +70,28 @@ impl Inner {
             since: began,
             lost,
         });
+        Ok(prepared)
+    }
+
+    /// Sees that a supervisor is there, with which files can be reached and commands be run.
+    pub(super) async fn prepare_place(
+        &self,
+        state: &mut State,
+        cell: &Cell,
+        phases: &mut Phases,
+    ) -> Result<Prepared, SessionError> {
+        let mut prepared = Prepared::default();
+        self.notice_losses(state).await;
+        self.try_for_more(state).await;
+        if state.live.is_none() {
+            self.reach(state, cell, phases).await?;
+        }
+        let folder = self.working_folder(state, &mut prepared)?;
+        if state.live.is_none() {
+            let clock = PhaseClock::start(cell.sink.clone());
+            self.start(state, folder.as_deref(), &clock, &mut prepared).await?;
+            clock.stop(phases);
+        }
         Ok(prepared)
     }
 

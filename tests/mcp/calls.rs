@@ -218,7 +218,7 @@ fn many_scripts_run_side_by_side() {
          while sum(name.startswith('here-') for name in os.listdir('.')) < {count}: time.sleep(.02)\nprint('met')"
     );
     let ids: Vec<u64> = (0..count)
-        .map(|_| client.send_call("execute_code", json!({"code": code})))
+        .map(|_| client.send_call("execute_code", json!({"code": code, "wait": 600})))
         .collect();
     let mut sessions = std::collections::BTreeSet::new();
     for id in ids {

@@ -132,3 +132,13 @@ fn long_output_is_a_resource_that_is_read_in_ranges() {
     let answer = client.ask("resources/read", json!({"uri": format!("{uri}?limit=0")}));
     assert_eq!(answer["error"]["code"], -32602);
 }
+
+#[test]
+fn what_was_lost_is_told_by_the_next_script_and_not_swallowed_by_a_file() {
+    let mut client = Client::ready();
+    client.call("execute_code", json!({"code": "import os; os._exit(3)"}));
+    client.call("put_file", json!({"path": "x", "content": "1"}));
+    let next = client.execute(json!({"code": "print(open('x').read())"}));
+    assert_eq!(next["output"], "1\n");
+    assert!(next["notice"].as_str().unwrap().contains("lost"), "{next}");
+}

@@ -95,8 +95,12 @@ const cases = {
   async whoCancelsEndsTheScript(client) {
     const first = (await run(client, { code: "x = 1" })).structuredContent;
     const stop = new AbortController();
-    const call = run(client, { code: "import time\ntime.sleep(60)", session: first.session }, { signal: stop.signal });
-    setTimeout(() => stop.abort(), 700);
+    const code = "import time\nprint('begun', flush=True)\ntime.sleep(3600)";
+    const call = run(
+      client,
+      { code, session: first.session },
+      { signal: stop.signal, onprogress: ({ message }) => message.includes("begun") && stop.abort() },
+    );
     await assert.rejects(call);
     const next = (await run(client, { code: "print('x' in globals())", session: first.session })).structuredContent;
     assert.equal(next.output, "False\n");
