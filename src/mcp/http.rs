@@ -246,9 +246,9 @@ pub async fn serve(server: &Server, listener: TcpListener, access: Access, stop:
         while connections.try_join_next().is_some() {}
         match taken {
             Ok((stream, place)) => {
-                let door = door.clone();
+                let (door, stop) = (door.clone(), stop.clone());
                 connections.spawn(async move {
-                    converse(stream, door).await;
+                    converse(stream, door, &stop).await;
                     drop(place);
                 });
             }
@@ -275,13 +275,22 @@ async fn take(
     Ok((stream, place))
 }
 
-async fn converse(stream: TcpStream, door: Arc<Door>) {
+async fn converse(stream: TcpStream, door: Arc<Door>, stop: &CancellationToken) {
     let service = service_fn(move |request| answer(request, door.clone()));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADERS)
         .serve_connection(TokioIo::new(stream), service);
-    if let Err(error) = connection.await {
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop.cancelled() => {
+            // One that stands idle ends now, another one with its answer.
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
         tracing::debug!(%error, "a connection broke off");
     }
 }

@@ -17,6 +17,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::server::Server;
 
+/// Bytes of a message. One that is longer cannot be answered, as nobody knows which it was; so there is room for those that
+/// are refused because a file is too large.
+const MAX_MESSAGE: usize = 64 << 20;
+
 /// The standard streams, as they were when the process started.
 pub struct Streams {
     input: OwnedFd,
@@ -54,7 +58,7 @@ type Output = Box<dyn AsyncWrite + Send + Unpin>;
 /// The streams cannot be used, or the client does not speak the protocol.
 pub async fn serve(server: &Server, streams: Streams, stop: &CancellationToken) -> io::Result<()> {
     let transport = Watched {
-        inner: AsyncRwTransport::new(reader(streams.input)?, writer(streams.output)?),
+        inner: AsyncRwTransport::new(reader(streams.input)?, writer(streams.output)?).with_max_line_length(MAX_MESSAGE),
         server: server.clone(),
     };
     let running = match server.clone().serve_with_ct(transport, stop.clone()).await {

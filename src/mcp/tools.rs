@@ -180,7 +180,7 @@ fn session_list() -> Offered {
                 "target": {"type": "string"},
                 "busy": {"type": "boolean"},
                 "idle_seconds": {"type": "number"},
-                "working_directory": {"type": ["string", "null"]},
+                "working_directory": or_null("string"),
             },
             "required": ["session", "target", "busy", "idle_seconds", "working_directory"],
         }}},
@@ -330,10 +330,10 @@ fn execution_answer() -> Value {
             "elapsed_seconds": {"type": "number", "description": "Of a script that has not ended."},
             "last_line": {"type": "string", "description": "The last line that it has printed so far."},
             "output": {"type": "string"},
-            "exit_code": {"type": ["integer", "null"]},
+            "exit_code": or_null("integer"),
             "duration_seconds": {"type": "number"},
             "stdout_bytes_total": {"type": "integer"},
-            "kernel": {"type": ["object", "null"]},
+            "kernel": or_null("object"),
             "stderr": {"type": "string"},
             "phases": {"type": "object"},
             "error": {"type": "string"},
@@ -345,6 +345,11 @@ fn execution_answer() -> Value {
         },
         "required": ["status", "target", "tool_calls_made"],
     })
+}
+
+/// Not as a list of types, which some clients cannot map to the schemas of their models.
+fn or_null(kind: &str) -> Value {
+    json!({"anyOf": [{"type": kind}, {"type": "null"}]})
 }
 
 fn object(properties: &Value, required: &[&str]) -> Value {

@@ -258,6 +258,21 @@ fn sessions_are_new_unless_named() {
 }
 
 #[test]
+fn idle_sessions_are_bounded() {
+    let server = Server::start(|_| {});
+    for _ in 0..40 {
+        // Opens one, and starts nothing there.
+        server.execute(None, json!({"code": ""}));
+    }
+    let listed = server.call(None, "session_list", json!({}));
+    let count = listed["result"]["structuredContent"]["sessions"]
+        .as_array()
+        .unwrap()
+        .len();
+    assert_eq!(count, 32);
+}
+
+#[test]
 fn a_client_that_hangs_up_cancels_unless_it_is_detached() {
     let server = Server::start(|_| {});
     let (attached, detached) = (mark(), mark());

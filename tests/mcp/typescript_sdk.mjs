@@ -144,14 +144,16 @@ for (const way of Object.keys(ways)) {
 const inspector = join(modules, "@modelcontextprotocol/inspector/clients/launcher/build/index.js");
 const inspect = async (...given) => {
   const arguments_ = [inspector, "--cli", ...given];
-  const { stdout } = await promisify(execFile)(process.execPath, arguments_, { cwd: folder, env, timeout: 100_000 });
-  return JSON.parse(stdout);
+  const options = { cwd: folder, env, timeout: 100_000 };
+  const { stdout, stderr } = await promisify(execFile)(process.execPath, arguments_, options);
+  return { ...JSON.parse(stdout), stderr };
 };
 const call = ["--method", "tools/call", "--tool-name", "execute_code", "--tool-arg", "code=print(6 * 7)"];
 const remote = [address, "--transport", "http", "--header", `Authorization: Bearer ${token}`];
-await attempt("inspector, stdio: lists the tools", async () => {
-  const { tools } = await inspect(talaria, "mcp", "--method", "tools/list");
+await attempt("inspector, stdio: lists the tools, whose schemas any client can take", async () => {
+  const { tools, stderr } = await inspect(talaria, "mcp", "--method", "tools/list", "--strict");
   assert.ok(tools.some((tool) => tool.name === "execute_code"));
+  assert.doesNotMatch(stderr, /Warning: tool|Error: tool/);
 });
 await attempt("inspector, stdio: runs a script", async () => {
   const result = await inspect(talaria, "mcp", ...call);
