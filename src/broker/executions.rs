@@ -219,9 +219,9 @@ impl Executions {
         }
         let handle = new_handle("execution-")?;
         let (mut session, mut cell) = make()?;
-        session.run();
         let watched = Arc::new(Watched::new());
         cell.cancel = Cancel::new();
+        session.run(&cell.cancel);
         cell.sink = Some(watched.clone());
         let execution = Arc::new(Execution {
             handle,

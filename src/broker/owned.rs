@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::Broker;
 use super::handle::{NoRandom, new_handle};
-use crate::session::{Session, SessionError, SessionOptions};
+use crate::session::{Cancel, Session, SessionError, SessionOptions};
 
 /// Idle sessions that one principal keeps; the longest idle is ended first.
 const IDLE_KEPT: usize = 32;
@@ -45,16 +45,20 @@ pub struct OwnedSession {
     pub session: Session,
     /// Calls that use it now.
     users: AtomicUsize,
-    /// Scripts of it that run or wait for their turn.
-    scripts: AtomicUsize,
+    /// Scripts of it that run or wait for their turn, with their switches.
+    scripts: Mutex<Vec<(u64, Cancel)>>,
     last_used: Mutex<Instant>,
 }
 
 impl OwnedSession {
-    /// Whether a script runs in it.
+    /// Whether a script runs in it, other than one that is being interrupted.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        self.scripts.load(Ordering::Acquire) > 0
+        self.scripts().iter().any(|(_, switch)| !switch.is_cancelled())
+    }
+
+    fn scripts(&self) -> MutexGuard<'_, Vec<(u64, Cancel)>> {
+        self.scripts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Time since a call used it last; zero while one does.
@@ -70,7 +74,8 @@ impl OwnedSession {
 /// The use of a session: as long as it is held, the session is not ended for being idle.
 pub struct InUse {
     session: Arc<OwnedSession>,
-    runs: bool,
+    /// The script that it is for.
+    script: Option<u64>,
 }
 
 impl InUse {
@@ -78,14 +83,16 @@ impl InUse {
         session.users.fetch_add(1, Ordering::AcqRel);
         Self {
             session: session.clone(),
-            runs: false,
+            script: None,
         }
     }
 
-    /// From now on it is for a script.
-    pub(super) fn run(&mut self) {
-        self.runs = true;
-        self.session.scripts.fetch_add(1, Ordering::AcqRel);
+    /// From now on it is for a script with this switch.
+    pub(super) fn run(&mut self, switch: &Cancel) {
+        let mut scripts = self.session.scripts();
+        let number = scripts.last().map_or(0, |(last, _)| last + 1);
+        scripts.push((number, switch.clone()));
+        self.script = Some(number);
     }
 }
 
@@ -100,8 +107,8 @@ impl Deref for InUse {
 impl Drop for InUse {
     fn drop(&mut self) {
         *self.session.last_used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        if self.runs {
-            self.session.scripts.fetch_sub(1, Ordering::AcqRel);
+        if let Some(script) = self.script {
+            self.session.scripts().retain(|(number, _)| *number != script);
         }
         self.session.users.fetch_sub(1, Ordering::AcqRel);
     }
@@ -144,7 +151,7 @@ impl OwnedSessions {
             opened: Instant::now(),
             session: self.broker.open(options)?,
             users: AtomicUsize::new(0),
-            scripts: AtomicUsize::new(0),
+            scripts: Mutex::default(),
             last_used: Mutex::new(Instant::now()),
         });
         let in_use = InUse::new(&owned);
