@@ -1,5 +1,7 @@
 //! `talaria mcp`
 
+use std::io::IsTerminal;
+
 use anyhow::{Context, anyhow};
 use talaria_broker::config::Flags;
 use talaria_broker::environment::Environment;
@@ -14,7 +16,12 @@ use super::args::{Global, Mcp};
 use super::{UsageError, say};
 
 pub(super) fn run(verb: &Mcp, global: &Global, environment: &Environment) -> anyhow::Result<u8> {
-    // First of all: nothing but the protocol is ever written to standard output.
+    if verb.http.is_none() && std::io::stdin().is_terminal() {
+        say(
+            "notice: this speaks the Model Context Protocol on standard input and output, and is started by an agent or editor; see docs/mcp.md",
+        );
+    }
+    // Before anything else could be written: nothing but the protocol is ever written to standard output.
     let streams = match verb.http {
         None => Some(Streams::take().context("the standard streams cannot be used")?),
         Some(_) => None,
