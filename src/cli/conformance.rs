@@ -189,9 +189,9 @@ impl Page {
         let python = kernel.map_or("an unknown Python", |kernel| kernel.python.as_str());
         let transport = kernel.map_or("unknown", |kernel| kernel.transport.as_str());
         self.line(&format!(
-            "{target}: {python}, transport {transport}, first cell after {:.1} s; {cases} {}",
+            "{target}: {python}, transport {transport}, first cell after {:.1} s; {}",
             reached.seconds,
-            if cases == 1 { "case" } else { "cases" }
+            plural(cases, "case")
         ));
         if let Some(notice) = &reached.notice {
             self.line(&format!("notice: {notice}"));
@@ -234,12 +234,21 @@ impl Page {
                 left => format!(", {left} not run"),
             };
             self.line(&format!(
-                "{total} cases: {} ok, {} FAILED, {} skipped{left}; {} sessions were opened, {seconds:.1} s",
-                summary.held, summary.failed, summary.skipped, summary.sessions
+                "{}: {} ok, {} FAILED, {} skipped{left}; {} opened, {seconds:.1} s",
+                plural(total, "case"),
+                summary.held,
+                summary.failed,
+                summary.skipped,
+                plural(summary.sessions, "session"),
             ));
         }
         self.written()
     }
+}
+
+/// So many of them, in words.
+fn plural(number: usize, one: &str) -> String {
+    format!("{number} {one}{}", if number == 1 { "" } else { "s" })
 }
 
 /// To milliseconds.

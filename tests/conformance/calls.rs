@@ -14,9 +14,7 @@ use crate::tool_host::TestTools;
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    many_threads_never_mix_up_answers,
     calls_run_side_by_side,
-    large_calls_run_side_by_side,
     forked_children_call_too,
     subprocesses_call_too,
     pools_of_processes_call_too,
@@ -32,7 +30,17 @@ pub(crate) const CASES: &[Case] = cases![
     calls_work_without_a_kernel,
 ];
 
-const TRANSPORTS: [Transport; 2] = [Transport::Unix, Transport::Tcp];
+/// What holds over each of two kinds of sockets here; elsewhere it is a case of the contract.
+pub(crate) const CASES_HERE: &[Case] = cases![many_threads_never_mix_up_answers];
+
+/// The ways of calls: two here, and one everywhere else.
+pub(crate) fn transports(rig: &Rig) -> &'static [Transport] {
+    if rig.target.is_here() {
+        &[Transport::Unix, Transport::Tcp]
+    } else {
+        &[Transport::Unix]
+    }
+}
 
 fn session_over(rig: &Rig, transport: Transport, tools: std::sync::Arc<TestTools>) -> TestSession {
     rig.session_with(|options| {
@@ -43,7 +51,7 @@ fn session_over(rig: &Rig, transport: Transport, tools: std::sync::Arc<TestTools
 }
 
 fn many_threads_never_mix_up_answers(rig: &Rig) {
-    for transport in TRANSPORTS {
+    for &transport in transports(rig) {
         let session = session_over(rig, transport, TestTools::new());
         let code = "
 import threading
@@ -68,7 +76,7 @@ print(wrong)
 }
 
 fn calls_run_side_by_side(rig: &Rig) {
-    for transport in TRANSPORTS {
+    for &transport in transports(rig) {
         let tools = OddTools::meeting(100);
         let session = rig.session_with(|options| {
             options.host = tools.clone();
@@ -82,16 +90,8 @@ fn calls_run_side_by_side(rig: &Rig) {
     }
 }
 
-fn large_calls_run_side_by_side(rig: &Rig) {
-    let session = rig.session_with(|options| options.host = OddTools::meeting(3));
-    let code = "from concurrent.futures import ThreadPoolExecutor\nfrom hermes_tools import meet\n\
-                texts = [c * 3_000_000 for c in 'abc']\n\
-                with ThreadPoolExecutor(3) as pool: print([r['value'] for r in pool.map(meet, texts)] == texts)";
-    assert_eq!(session.ok(code), "True\n");
-}
-
 fn forked_children_call_too(rig: &Rig) {
-    for transport in TRANSPORTS {
+    for &transport in transports(rig) {
         let session = session_over(rig, transport, TestTools::new());
         let code = "
 import os, sys
@@ -117,7 +117,7 @@ print(echo('parent'))
 }
 
 fn subprocesses_call_too(rig: &Rig) {
-    for transport in TRANSPORTS {
+    for &transport in transports(rig) {
         let session = session_over(rig, transport, TestTools::new());
         let child = "from hermes_tools import echo\nprint(echo('from a child')['value'])";
         let code = format!(
@@ -297,7 +297,7 @@ print(list(echo('second')), flush=True)
 }
 
 fn calls_end_with_their_cell(rig: &Rig) {
-    for transport in TRANSPORTS {
+    for &transport in transports(rig) {
         let tools = OddTools::meeting(1);
         let session = rig.session_with(|options| {
             options.host = tools.clone();
@@ -337,7 +337,7 @@ while not os.path.exists('begun'): time.sleep(0.01)
 }
 
 fn calls_end_with_their_caller(rig: &Rig) {
-    for transport in TRANSPORTS {
+    for &transport in transports(rig) {
         let tools = OddTools::meeting(1);
         let session = rig.session_with(|options| {
             options.host = tools.clone();
@@ -477,7 +477,7 @@ except ImportError as error: print(error)
 }
 
 fn calls_work_without_a_kernel(rig: &Rig) {
-    for transport in TRANSPORTS {
+    for &transport in transports(rig) {
         let tools = TestTools::new();
         let session = rig.session_with(|options| {
             options.host = tools.clone();

@@ -1,6 +1,6 @@
 //! `read_file` and `write_file` in all their paths.
 
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -17,7 +17,6 @@ pub(crate) const CASES: &[Case] = cases![
     what_cannot_be_read_says_why,
     what_cannot_be_written_says_why_and_changes_nothing,
     folders_are_made_and_told,
-    mode_bits_and_links_stay,
     the_spill_file_can_be_read,
 ];
 
@@ -257,25 +256,6 @@ fn folders_are_made_and_told(rig: &Rig) {
     assert_eq!(result["resolved_path"], json!(work.join("a/b c/d.txt")));
     assert_eq!(write(&session, "a/b c/../e.txt", "x")["dirs_created"], json!([]));
     assert!(work.join("a/e.txt").is_file());
-}
-
-fn mode_bits_and_links_stay(rig: &Rig) {
-    let session = rig.session();
-    let script = rig.file("script.sh", "old");
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o750)).unwrap();
-    symlink("script.sh", rig.work().join("link")).unwrap();
-    symlink("new target", rig.work().join("to be")).unwrap();
-    let result = write(&session, "link", "new");
-    assert_eq!(result["bytes_written"], 3);
-    assert!(rig.work().join("link").is_symlink());
-    assert_eq!(std::fs::read(&script).unwrap(), b"new");
-    assert_eq!(script.metadata().unwrap().mode() & 0o7777, 0o750);
-    write(&session, "to be", "made");
-    assert_eq!(std::fs::read(rig.work().join("new target")).unwrap(), b"made");
-    // A new file is as the umask says: like one that the script makes itself.
-    session.ok("open('by script', 'w').close()\nfrom hermes_tools import write_file\nwrite_file('by tool', '')");
-    let mode = |name: &str| rig.work().join(name).metadata().unwrap().mode();
-    assert_eq!(mode("by tool"), mode("by script"));
 }
 
 fn the_spill_file_can_be_read(rig: &Rig) {

@@ -91,6 +91,8 @@ const HERE: &[(&str, &[Case])] = &[
     ("security", security::CASES_HERE),
     ("interpreters", interpreters::CASES_HERE),
     ("socket", socket::CASES),
+    ("calls", calls::CASES_HERE),
+    ("sizes", sizes::CASES_HERE),
     ("cli", cli::contract::CASES_HERE),
     ("web", web::CASES_HERE),
 ];

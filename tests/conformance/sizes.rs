@@ -2,23 +2,21 @@
 
 use std::sync::atomic::Ordering;
 
-use talaria_broker::socket_rpc::Transport;
-
+use crate::calls::transports;
 use crate::odd_tools::OddTools;
 use crate::rig::{Rig, TestSession};
 use crate::tool_host::TestTools;
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    sizes_around_every_border_pass_whole,
     the_largest_argument_and_result_pass_whole,
     what_is_too_large_names_the_limit_and_ran_at_most_once,
-    any_text_passes_whole,
     deep_arguments_pass_or_are_named,
-    files_of_any_text_are_written_and_read_whole,
     a_large_file_is_written_and_read_whole,
-    a_large_command_runs,
 ];
+
+/// What holds over each of two kinds of sockets here; elsewhere it is a case of the contract.
+pub(crate) const CASES_HERE: &[Case] = cases![sizes_around_every_border_pass_whole, any_text_passes_whole];
 
 fn sessions(rig: &Rig) -> Vec<(TestSession, std::sync::Arc<TestTools>)> {
     let open = |transport| {
@@ -29,7 +27,7 @@ fn sessions(rig: &Rig) -> Vec<(TestSession, std::sync::Arc<TestTools>)> {
         });
         (session, tools)
     };
-    [Transport::Unix, Transport::Tcp].map(open).into()
+    transports(rig).iter().map(|&transport| open(transport)).collect()
 }
 
 fn sizes_around_every_border_pass_whole(rig: &Rig) {
@@ -123,26 +121,6 @@ print(echo('[' * 5000))
     assert_eq!(tools.calls("echo").len(), 13);
 }
 
-fn files_of_any_text_are_written_and_read_whole(rig: &Rig) {
-    let session = rig.session();
-    let code = r#"
-from hermes_tools import read_file, write_file, terminal
-every = "".join(chr(n) for n in range(1, 0x110000) if not 0xD800 <= n < 0xE000)
-texts = ["", "x", "x\n", "\n", "\n\n", "a\r\nb\rc\n", "EOF\n$(x) `y` 'z' \"w\" \\ \\n\n--- stderr ---\n", "\ufeffbom", "no end\nat all", every.replace("\n", "")]
-for number, text in enumerate(texts):
-    name = "f %d.txt" % number
-    written = write_file(name, text)
-    raw = text.encode()
-    with open(name, "rb") as file: seen = file.read()
-    page = read_file(name, raw=True)
-    shown = terminal("wc -c < '%s'" % name)["output"].strip()
-    if seen != raw or written["bytes_written"] != len(raw) or page.get("content") != text or page["file_size"] != len(raw) or page["truncated"] or shown != str(len(raw)):
-        print("differs", ascii(text[:30]), written, ascii(str(page)[:200]), shown)
-print(len(texts))
-"#;
-    assert_eq!(session.ok(code), "10\n");
-}
-
 fn a_large_file_is_written_and_read_whole(rig: &Rig) {
     let session = rig.session();
     let code = r#"
@@ -165,17 +143,4 @@ while True:
 print("".join(parts) == whole, len(parts) > 1)
 "#;
     assert_eq!(session.ok(code), "True True\nTrue False True\nTrue True\n");
-}
-
-fn a_large_command_runs(rig: &Rig) {
-    let session = rig.session();
-    let code = r#"
-from hermes_tools import terminal
-for size in (128 * 1024 - 1, 128 * 1024, 128 * 1024 + 1, 3_000_000):
-    result = terminal("x='" + "y" * size + "'; echo ${#x}")
-    print(result["output"] == "%d\n" % size, result["error"])
-result = terminal("cat <<'EOF' | wc -c\n" + "it's $x `y`\n" * 200_000 + "EOF\n")
-print(result["output"].strip(), result["error"])
-"#;
-    assert_eq!(session.ok(code), format!("{}2400000 None\n", "True None\n".repeat(4)));
 }

@@ -360,7 +360,9 @@ fn pagers_are_off(rig: &Rig) {
 }
 
 fn a_flood_of_output_is_shown_in_part_and_kept_whole(rig: &Rig) {
-    let printed = rig.session().ok("from hermes_tools import terminal, read_file
+    // It goes to and fro, where the directory is polled in many pieces.
+    let session = rig.session_with(|options| options.limits.timeout = 3 * HANG);
+    let printed = session.ok("from hermes_tools import terminal, read_file
 result = terminal('seq 1 9200000')
 output, path = result['output'], result['output_spill_path']
 print(result['exit_code'], result['error'], result['output_truncated'], len(output) <= 64 << 20)
