@@ -263,6 +263,9 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// When that fails. The future may be dropped before it is done.
     async fn open(&self, progress: &dyn Progress) -> Result<Arc<dyn Target>, BackendError>;
+
+    /// Waits until what an [`Backend::open`] that was dropped had begun is given back. Bounded in time (seconds).
+    async fn settle(&self) {}
 }
 
 /// A name that nobody guesses: 12 hex digits.

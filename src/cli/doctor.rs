@@ -13,6 +13,7 @@ use talaria_broker::target::TargetKind;
 use talaria_broker::web::{Endpoint, NO_PROVIDER, Reader, WebOptions};
 
 use super::args::{Doctor, Global};
+use super::stream::Terminal;
 use super::{UsageError, exit, host};
 
 /// Rounds of which the middle one is reported.
@@ -174,7 +175,14 @@ async fn measure(report: &mut Report, options: SessionOptions, is_host: bool) {
         Err(error) => return report.fault("session", &error.to_string()),
     };
     let began = Instant::now();
-    let first = session.execute(Cell::new("pass")).await;
+    let mut cell = Cell::new("pass");
+    // It may take as long as an image is fetched, or a service waited for.
+    let waiting = Terminal::new(cell.cancel.clone(), true);
+    cell.sink = Some(waiting.clone());
+    let animation = waiting.animate();
+    let first = session.execute(cell).await;
+    animation.abort();
+    waiting.clear();
     let cold = began.elapsed();
     if !passed(report, "first cell", &first) {
         broker.close().await;

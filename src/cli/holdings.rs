@@ -1,4 +1,5 @@
-//! What of ours is alive elsewhere: containers on an engine, sandboxes of a Modal account.
+//! What of ours is alive elsewhere: containers on an engine, sandboxes of a Modal account, and those behind the gateway to
+//! Modal that were made on this machine.
 
 use std::time::Duration;
 
@@ -6,10 +7,11 @@ use serde_json::{Value, json};
 use talaria_broker::backends::BackendError;
 use talaria_broker::backends::docker::ours::{self, OurContainer};
 use talaria_broker::backends::docker::{Engine, EngineSources};
+use talaria_broker::backends::modal::gateway::GatewayRecords;
 use talaria_broker::backends::modal::{ModalAccount, ModalSources, OurSandbox};
 use talaria_broker::backends::owner::{Fate, Owner};
 use talaria_broker::environment::Environment;
-use talaria_broker::session::proxies;
+use talaria_broker::session::{gateway_sources, proxies};
 
 use super::{exit, say};
 
@@ -17,6 +19,7 @@ use super::{exit, say};
 pub(super) struct Holdings {
     engine: Option<Engine>,
     account: Option<ModalAccount>,
+    gateway: Option<GatewayRecords>,
     /// Whether something is said to be there and cannot be reached, or does not answer.
     has_failed: bool,
 }
@@ -27,6 +30,8 @@ pub(super) enum Holding {
     Container(OurContainer),
     /// A sandbox.
     Sandbox(OurSandbox),
+    /// One behind the gateway.
+    Managed(OurSandbox),
 }
 
 impl Holdings {
@@ -35,6 +40,7 @@ impl Holdings {
         let mut all = Self {
             engine: None,
             account: None,
+            gateway: GatewayRecords::open(&gateway_sources(environment)),
             has_failed: false,
         };
         let sources = EngineSources::of(environment);
@@ -47,7 +53,7 @@ impl Holdings {
             let account = ModalAccount::open(&sources).await;
             all.account = all.take(account);
         }
-        if all.engine.is_none() && all.account.is_none() && !all.has_failed {
+        if all.engine.is_none() && all.account.is_none() && all.gateway.is_none() && !all.has_failed {
             say(
                 "note: there is no container engine on this machine, DOCKER_HOST names none, and there is no token for Modal",
             );
@@ -66,6 +72,8 @@ impl Holdings {
             let sandboxes = account.list().await;
             found.extend(self.take(sandboxes).into_iter().flatten().map(Holding::Sandbox));
         }
+        let managed = self.gateway.as_ref().map(GatewayRecords::list);
+        found.extend(managed.into_iter().flatten().map(Holding::Managed));
         found
     }
 
@@ -74,9 +82,10 @@ impl Holdings {
     /// # Errors
     /// When whoever holds it refuses.
     pub(super) async fn remove(&self, holding: &Holding) -> Result<(), BackendError> {
-        match (holding, &self.engine, &self.account) {
-            (Holding::Container(container), Some(engine), _) => ours::remove(engine, &container.id).await,
-            (Holding::Sandbox(sandbox), _, Some(account)) => account.terminate(&sandbox.id).await,
+        match (holding, &self.engine, &self.account, &self.gateway) {
+            (Holding::Container(container), Some(engine), _, _) => ours::remove(engine, &container.id).await,
+            (Holding::Sandbox(sandbox), _, Some(account), _) => account.terminate(&sandbox.id).await,
+            (Holding::Managed(sandbox), _, _, Some(gateway)) => gateway.terminate(&sandbox.id).await,
             _ => Ok(()),
         }
     }
@@ -87,7 +96,9 @@ impl Holdings {
         let engine = engine.map(|engine| format!("on the container engine at {}", engine.address));
         let account = self.account.as_ref();
         let account = account.map(|account| format!("at Modal ({})", account.server()));
-        let places: Vec<String> = engine.into_iter().chain(account).collect();
+        let gateway = self.gateway.as_ref();
+        let gateway = gateway.map(|gateway| format!("behind the gateway at {}", gateway.server()));
+        let places: Vec<String> = engine.into_iter().chain(account).chain(gateway).collect();
         (!places.is_empty()).then(|| places.join(" or "))
     }
 
@@ -105,9 +116,12 @@ impl Holdings {
                 "age_seconds": container.age.as_secs(),
                 "version": container.version,
             }),
-            Holding::Sandbox(sandbox) => json!({
+            Holding::Sandbox(sandbox) | Holding::Managed(sandbox) => json!({
                 "kind": "sandbox",
-                "server": self.account.as_ref().map(ModalAccount::server),
+                "server": match holding {
+                    Holding::Managed(_) => self.gateway.as_ref().map(GatewayRecords::server),
+                    _ => self.account.as_ref().map(ModalAccount::server),
+                },
                 "id": sandbox.id,
                 "name": sandbox.name,
                 "state": holding.state(),
@@ -146,7 +160,7 @@ impl Holding {
         match self {
             Self::Container(container) => &container.name,
             // By its name it can be found only as long as it runs, and at Modal ids are what tools take.
-            Self::Sandbox(sandbox) => &sandbox.id,
+            Self::Sandbox(sandbox) | Self::Managed(sandbox) => &sandbox.id,
         }
     }
 
@@ -155,35 +169,39 @@ impl Holding {
         match self {
             Self::Container(container) => &container.image,
             Self::Sandbox(_) => "Modal sandbox",
+            Self::Managed(_) => "Modal sandbox (gateway)",
         }
     }
 
     pub(super) fn state(&self) -> &str {
         match self {
             Self::Container(container) => &container.state,
-            Self::Sandbox(sandbox) if sandbox.is_kept => "kept",
+            Self::Sandbox(sandbox) | Self::Managed(sandbox) if sandbox.is_kept => "kept",
             Self::Sandbox(_) => "running",
+            // The gateway does not say what has ended by itself.
+            Self::Managed(sandbox) if sandbox.fate() == Fate::Alive => "running",
+            Self::Managed(_) => "unknown",
         }
     }
 
     pub(super) fn age(&self) -> Duration {
         match self {
             Self::Container(container) => container.age,
-            Self::Sandbox(sandbox) => sandbox.age,
+            Self::Sandbox(sandbox) | Self::Managed(sandbox) => sandbox.age,
         }
     }
 
     fn owner(&self) -> Option<&Owner> {
         match self {
             Self::Container(container) => container.owner.as_ref(),
-            Self::Sandbox(sandbox) => sandbox.owner.as_ref(),
+            Self::Sandbox(sandbox) | Self::Managed(sandbox) => sandbox.owner.as_ref(),
         }
     }
 
     fn fate(&self) -> Fate {
         match self {
             Self::Container(container) => container.fate(),
-            Self::Sandbox(sandbox) => sandbox.fate(),
+            Self::Sandbox(sandbox) | Self::Managed(sandbox) => sandbox.fate(),
         }
     }
 
@@ -191,7 +209,7 @@ impl Holding {
     pub(super) fn is_orphan(&self) -> bool {
         match self {
             Self::Container(container) => container.is_orphan(),
-            Self::Sandbox(sandbox) => sandbox.is_orphan(),
+            Self::Sandbox(sandbox) | Self::Managed(sandbox) => sandbox.is_orphan(),
         }
     }
 

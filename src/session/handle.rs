@@ -160,6 +160,7 @@ impl Session {
         state.closed = true;
         self.inner.abandon(&mut state).await;
         self.inner.leave(&mut state).await;
+        self.inner.options.backend.settle().await;
     }
 
     /// How its target was reached, in lines for whoever wants to know; nothing before the first cell.

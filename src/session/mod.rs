@@ -36,6 +36,7 @@ pub use error::SessionError;
 pub use handle::Session;
 pub use options::SessionOptions;
 pub(crate) use options::spill_folder;
+pub use reach::gateway_sources;
 pub use web::{proxies, web_credentials, web_options};
 pub use web_told::{explain_proxies, explain_with_web};
 

@@ -2,6 +2,8 @@
 
 mod modal;
 
+pub use modal::gateway_sources;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

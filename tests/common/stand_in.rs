@@ -27,6 +27,7 @@ pub(crate) struct StandIn {
     control: String,
     gateway: String,
     admin: String,
+    proxy: String,
 }
 
 /// The interpreter with Modal's own client: `TALARIA_TEST_MODAL_PYTHON`, else that of the environment that `tests/run` makes.
@@ -55,6 +56,11 @@ pub(crate) fn can_be() -> bool {
 impl StandIn {
     /// Starts one whose sandboxes see this folder of the machine, under the same path.
     pub(crate) fn start(visible: &Path) -> Self {
+        Self::start_with(visible, &[])
+    }
+
+    /// The same, with more arguments.
+    pub(crate) fn start_with(visible: &Path, more: &[&str]) -> Self {
         let rig = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rigs/modal");
         let mut process = Command::new(python().unwrap())
             .arg(rig)
@@ -68,6 +74,7 @@ impl StandIn {
                 "--gateway-token",
                 GATEWAY_TOKEN,
             ])
+            .args(more)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -83,6 +90,7 @@ impl StandIn {
             control: place("control"),
             gateway: place("gateway"),
             admin: place("admin"),
+            proxy: place("proxy"),
         }
     }
 
@@ -106,6 +114,11 @@ impl StandIn {
         ]
         .map(|(name, value)| (name.into(), value.into()))
         .into()
+    }
+
+    /// Its proxy as a variable names it, with what stands before the host.
+    pub(crate) fn proxy_variable(&self, login: &str) -> String {
+        self.proxy.replacen("://", &format!("://{login}"), 1)
     }
 
     /// The sandboxes that live, as it tells of them.

@@ -36,6 +36,7 @@ mod shell_state;
 mod sizes;
 mod socket;
 #[path = "../common/stand_in.rs"]
+#[expect(dead_code, reason = "other tests use the rest of it")]
 mod stand_in;
 mod standalone;
 mod terminal;

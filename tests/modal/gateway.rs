@@ -327,22 +327,72 @@ fn the_token_shows_nowhere_and_cannot_be_passed() {
     rig.end();
 }
 
-#[test]
-fn a_broker_that_is_killed_leaves_a_sandbox_that_ends_by_itself() {
-    let Some(rig) = Rig::new() else { return };
-    let mut broker = Command::new(env!("CARGO_BIN_EXE_talaria"))
-        .args(["run", "--on", "modal", "-c", "import time; time.sleep(300)"])
+/// The command line as a user has it who asks the gateway.
+fn talaria(rig: &Rig) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_talaria"));
+    command
         .env_clear()
         .envs(rig.modal.gateway_variables())
         .env("TALARIA_CODE_EXECUTION_LEASE", "2s")
         .env("TALARIA_CODE_EXECUTION_RECONNECT_TIMEOUT", "1s")
-        .env("TALARIA_TERMINAL_MODAL_IDLE_TIMEOUT", "1s")
-        .env("HOME", rig.shared.path())
+        .env("DOCKER_HOST", "unix:///nowhere")
+        .env("HOME", rig.shared.path());
+    command
+}
+
+/// Starts a broker with a sandbox, and kills it.
+fn killed(rig: &Rig, idle_timeout: &str) {
+    let mut broker = talaria(rig)
+        .args(["run", "--on", "modal", "-c", "import time; time.sleep(300)"])
+        .env("TALARIA_TERMINAL_MODAL_IDLE_TIMEOUT", idle_timeout)
         .spawn()
         .unwrap();
     crate::sessions::wait("a sandbox", || !rig.modal.alive().is_empty());
     std::thread::sleep(Duration::from_millis(500));
     broker.kill().unwrap();
     broker.wait().unwrap();
+}
+
+#[test]
+fn a_broker_that_is_killed_leaves_a_sandbox_that_ends_by_itself() {
+    let Some(rig) = Rig::new() else { return };
+    killed(&rig, "1s");
+    rig.end();
+}
+
+#[test]
+fn what_a_broker_that_was_killed_has_left_is_found_and_ended() {
+    let Some(rig) = Rig::new() else { return };
+    let said = |arguments: &[&str]| {
+        let done = talaria(&rig).args(arguments).output().unwrap();
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    // One that was ended is not found.
+    assert_eq!(said(&["run", "--on", "modal", "-c", "print(1)"]), "1\n");
+    assert_eq!(said(&["ls"]), "");
+    killed(&rig, "20m");
+    let id = rig.modal.alive().pop().unwrap();
+    let listed = said(&["ls"]);
+    assert!(
+        listed.contains(&id) && listed.contains("(ended)") && listed.contains("gateway"),
+        "{listed}"
+    );
+    let listed: Value = serde_json::from_str(&said(&["ls", "--json"])).unwrap();
+    assert_eq!(
+        (&listed["id"], &listed["orphan"], &listed["state"]),
+        (&json!(id), &json!(true), &json!("unknown"))
+    );
+    // Of another gateway nothing is known here.
+    let elsewhere = talaria(&rig)
+        .arg("ls")
+        .env("MODAL_GATEWAY_URL", "https://other.example")
+        .output()
+        .unwrap();
+    assert_eq!(elsewhere.stdout, b"");
+    assert!(said(&["gc", "--dry-run"]).contains(&format!("would remove {id}")));
+    assert_eq!(rig.modal.alive().len(), 1);
+    assert!(said(&["gc"]).contains(&format!("removed {id}")));
+    assert!(rig.modal.alive().is_empty());
+    assert_eq!(said(&["ls"]), "");
     rig.end();
 }

@@ -11,6 +11,7 @@ mod ends;
 mod gateway;
 mod images;
 mod lives;
+mod patience;
 mod refusals;
 mod rig;
 mod secrets;
@@ -20,3 +21,4 @@ mod sessions;
 #[path = "../common/stand_in.rs"]
 mod stand_in;
 mod streams;
+mod ways;

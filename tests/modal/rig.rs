@@ -47,7 +47,10 @@ impl Rig {
 
     /// Whose account is used.
     pub(crate) fn sources(&self) -> ModalSources {
-        ModalSources::of(&Environment::from_iter(self.modal.variables()), Proxies::default())
+        ModalSources {
+            patience: Some(Duration::from_secs(1)),
+            ..ModalSources::of(&Environment::from_iter(self.modal.variables()), Proxies::default())
+        }
     }
 
     pub(crate) fn options(&self) -> ModalOptions {

@@ -6,18 +6,23 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use http::Uri;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::connect::proxy::Tunnel;
-use hyper_util::client::proxy::matcher::Matcher;
 use rustls::ClientConfig;
 use rustls_platform_verifier::BuilderVerifierExt;
+use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
+use tracing::debug;
 
+use super::credentials::Account;
+use super::dialing::Dial;
+use super::trouble::{NETWORK, Trouble};
+use super::waiting::{Wait, Waits};
 use crate::web::Proxies;
 
-/// Time in which a connection must stand.
-const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// Time in which a connection must stand, and the server on it speak.
+const CONNECT_LIMIT: Duration = Duration::from_secs(12);
+
+/// The first and the longest pause before a first connection is tried again.
+const START_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// The head start that an address has before the next one is tried beside it.
 const HEAD_START: Duration = Duration::from_secs(3);
@@ -39,44 +44,51 @@ const USER_AGENT: &str = concat!("talaria/", env!("CARGO_PKG_VERSION"));
 /// How connections are made: cheap to hold.
 #[derive(Clone)]
 pub(super) struct Connector {
-    proxies: Arc<Matcher>,
-    tls: ClientConfig,
+    dial: Dial,
 }
 
 impl Connector {
     /// `is_plain`: nothing will ever be encrypted, so nobody needs certificates.
     ///
     /// # Errors
-    /// When the system's certificates cannot be read.
-    pub(super) fn new(proxies: &Proxies, is_plain: bool) -> Result<Self, String> {
-        let matcher = Matcher::builder()
-            .http(proxies.http.clone())
-            .https(proxies.https.clone())
-            .all(proxies.all.clone())
-            .no(format!("localhost,127.0.0.0/8,::1,{}", proxies.no))
-            .build();
-        Ok(Self {
-            proxies: Arc::new(matcher),
-            tls: trust(is_plain)?,
-        })
+    /// When the system's certificates cannot be read, or a variable names no proxy.
+    pub(super) fn new(proxies: &Proxies, is_plain: bool) -> Result<Self, Trouble> {
+        let dial = Dial::new(proxies, trust(is_plain)?)?;
+        Ok(Self { dial })
     }
 
     /// A connection that is made with its first request, and anew when it broke.
     pub(super) fn lazily(&self, to: &Uri) -> Channel {
-        let endpoint = endpoint(to);
-        match self.through_proxy(to) {
-            Some(tunnel) => endpoint.connect_with_connector_lazy(self.encrypted(tunnel)),
-            None => endpoint.connect_with_connector_lazy(self.encrypted(direct())),
-        }
+        endpoint(to).connect_with_connector_lazy(self.dial.clone())
     }
 
-    /// Connects to the first of these that answers; the earlier ones are preferred.
+    /// Connects to the first server of an account that answers; the earlier ones are preferred. What may pass is tried
+    /// again for as long as the account has patience.
     ///
     /// # Errors
     /// When none does: what was seen at the first.
-    pub(super) async fn to_first(&self, servers: &[Uri]) -> Result<(Channel, Uri), String> {
+    pub(super) async fn to_first(&self, account: &Account, waits: &Waits) -> Result<(Channel, Uri), Trouble> {
+        let began = Instant::now();
+        let mut pause = START_PAUSES.0;
+        loop {
+            let trouble = match self.to_any(&account.servers).await {
+                Ok(made) => return Ok(made),
+                Err(trouble) => trouble,
+            };
+            if !trouble.may_pass || began.elapsed() + pause > account.patience {
+                return Err(trouble);
+            }
+            debug!(%trouble, ?pause, "Modal is tried again");
+            waits
+                .pause(pause, Wait::telling(format!("{trouble}; trying again")))
+                .await;
+            pause = (2 * pause).min(START_PAUSES.1);
+        }
+    }
+
+    async fn to_any(&self, servers: &[Uri]) -> Result<(Channel, Uri), Trouble> {
         let mut attempts = FuturesUnordered::new();
-        let mut errors = Vec::new();
+        let mut troubles: Vec<Trouble> = Vec::new();
         let mut waiting = servers.iter();
         let mut next = waiting.next();
         loop {
@@ -87,51 +99,46 @@ impl Connector {
             tokio::select! {
                 Some((server, made)) = attempts.next() => match made {
                     Ok(channel) => return Ok((channel, server.clone())),
-                    Err(error) => {
-                        errors.push((server, error));
+                    Err(trouble) => {
+                        troubles.push(trouble);
                         next = waiting.next();
                     }
                 },
                 () = tokio::time::sleep(HEAD_START), if has_more => next = waiting.next(),
             }
             if attempts.is_empty() && next.is_none() {
-                let shown = errors
-                    .iter()
-                    .map(|(server, error)| format!("{}: {error}", named(server)));
-                return Err(shown.collect::<Vec<_>>().join("; "));
+                return Err(all_of(troubles));
             }
         }
     }
 
-    async fn now(&self, to: &Uri) -> Result<Channel, String> {
-        let endpoint = endpoint(to);
-        let made = async {
-            match self.through_proxy(to) {
-                Some(tunnel) => endpoint.connect_with_connector(self.encrypted(tunnel)).await,
-                None => endpoint.connect_with_connector(self.encrypted(direct())).await,
-            }
-        };
+    async fn now(&self, to: &Uri) -> Result<Channel, Trouble> {
+        let (endpoint, server) = (endpoint(to), named(to));
+        let made = endpoint.connect_with_connector(self.dial.clone());
         match tokio::time::timeout(CONNECT_LIMIT, made).await {
-            Ok(made) => made.map_err(|error| deepest(&error)),
-            Err(_) => Err(format!("no connection within {} s", CONNECT_LIMIT.as_secs())),
+            Ok(made) => made.map_err(|error| Trouble::of(&error, &server, None)),
+            Err(_) => Err(Trouble::passing(
+                format!("{server} does not answer within {} s", CONNECT_LIMIT.as_secs()),
+                NETWORK,
+            )),
         }
     }
+}
 
-    fn through_proxy(&self, to: &Uri) -> Option<Tunnel<HttpConnector>> {
-        let proxy = self.proxies.intercept(to)?;
-        let tunnel = Tunnel::new(proxy.uri().clone(), direct());
-        Some(match proxy.basic_auth() {
-            Some(login) => tunnel.with_auth(login.clone()),
-            None => tunnel,
-        })
+/// What was seen at each of several servers: one that may pass is enough for another attempt.
+fn all_of(troubles: Vec<Trouble>) -> Trouble {
+    let mut reasons: Vec<&str> = Vec::new();
+    for trouble in &troubles {
+        if !reasons.contains(&trouble.reason.as_str()) {
+            reasons.push(&trouble.reason);
+        }
     }
-
-    fn encrypted<C>(&self, inner: C) -> HttpsConnector<C> {
-        HttpsConnectorBuilder::new()
-            .with_tls_config(self.tls.clone())
-            .https_or_http()
-            .enable_http2()
-            .wrap_connector(inner)
+    Trouble {
+        reason: reasons.join(", and "),
+        advice: troubles
+            .first()
+            .map_or_else(|| NETWORK.to_owned(), |first| first.advice.clone()),
+        may_pass: troubles.iter().any(|trouble| trouble.may_pass),
     }
 }
 
@@ -146,18 +153,8 @@ pub(super) fn is_here(server: &Uri) -> bool {
     matches!(server.host(), Some("localhost" | "127.0.0.1" | "[::1]"))
 }
 
-/// What lies at the bottom of an error.
-pub(super) fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut deepest = error;
-    while let Some(source) = deepest.source() {
-        deepest = source;
-    }
-    deepest.to_string()
-}
-
 fn endpoint(to: &Uri) -> Endpoint {
     let endpoint = Endpoint::from(to.clone())
-        .connect_timeout(CONNECT_LIMIT)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .http2_keep_alive_interval(SIGN_OF_LIFE)
@@ -167,19 +164,12 @@ fn endpoint(to: &Uri) -> Endpoint {
     endpoint.clone().user_agent(USER_AGENT).unwrap_or(endpoint)
 }
 
-fn direct() -> HttpConnector {
-    let mut connector = HttpConnector::new();
-    connector.enforce_http(false);
-    connector.set_nodelay(true);
-    connector.set_connect_timeout(Some(CONNECT_LIMIT));
-    connector
-}
-
 /// What is trusted; nothing where no connection is encrypted, so that nobody needs certificates.
-fn trust(is_plain: bool) -> Result<ClientConfig, String> {
+fn trust(is_plain: bool) -> Result<ClientConfig, Trouble> {
     let bad = |error: rustls::Error| {
-        format!(
-            "no encrypted connection can be made here: {error}; are the system's certificates installed (ca-certificates)?"
+        Trouble::lasting(
+            format!("no encrypted connection can be made here: {error}"),
+            "install the system's certificates (ca-certificates), or name a file with those to trust in SSL_CERT_FILE",
         )
     };
     let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -11,10 +11,12 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 use tracing::debug;
 
-use super::connection::{Connector, LONGEST_MESSAGE, deepest, is_here, named};
+use super::connection::{Connector, LONGEST_MESSAGE, is_here, named};
 use super::credentials::Account;
 use super::retry::{Failed, Next, Policy, Retry, chance};
 use super::token::{Token, Worth};
+use super::trouble::{Trouble, deepest};
+use super::waiting::{Wait, Waits};
 use super::wire::client::AuthTokenGetRequest;
 use super::wire::client::modal_client_client::ModalClientClient;
 use super::wire::status;
@@ -39,6 +41,8 @@ pub(super) struct CallFailed {
     pub(super) throttled: bool,
     /// No server answered.
     pub(super) unanswered: bool,
+    /// Why not, where that is known.
+    pub(super) trouble: Option<Trouble>,
 }
 
 /// A connection to the control plane.
@@ -49,6 +53,8 @@ pub(super) struct Control {
     pub(super) server: Uri,
     identity: MetadataMap,
     token: Mutex<Option<Token>>,
+    /// What its calls wait for.
+    pub(super) waits: Waits,
 }
 
 impl Control {
@@ -56,17 +62,18 @@ impl Control {
     ///
     /// # Errors
     /// When none does.
-    pub(super) async fn connect(account: &Account) -> Result<Self, String> {
+    pub(super) async fn connect(account: &Account, waits: Waits) -> Result<Self, Trouble> {
         let is_plain = account.servers.iter().all(|server| server.scheme_str() == Some("http"));
         let connector = Connector::new(&account.proxies, is_plain)?;
-        let (channel, server) = connector.to_first(&account.servers).await?;
+        let (channel, server) = connector.to_first(account, &waits).await?;
         debug!(server = named(&server), "connected to Modal");
         Ok(Self {
             client: ModalClientClient::new(channel).max_decoding_message_size(LONGEST_MESSAGE),
-            identity: identity(account)?,
+            identity: identity(account),
             connector,
             server,
             token: Mutex::new(None),
+            waits,
         })
     }
 
@@ -102,7 +109,7 @@ impl Control {
             };
             debug!(call = name, code = ?status.code(), message = status.message(), "a call of Modal failed");
             match retry.next(failed(&status), began.elapsed(), chance()) {
-                Next::After(pause) => tokio::time::sleep(pause).await,
+                Next::After(pause) => self.waits.pause(pause, wait(&status, retry.failed)).await,
                 Next::Renewed | Next::GiveUp => return Err(CallFailed::of(&status)),
             }
         }
@@ -199,17 +206,37 @@ impl Control {
 
 impl CallFailed {
     pub(super) fn of(status: &Status) -> Self {
-        let unanswered = status.metadata().is_empty() && std::error::Error::source(status).is_some();
-        let message = match std::error::Error::source(status) {
-            Some(source) if unanswered => deepest(source),
-            _ => status.message().trim().to_owned(),
+        let source = std::error::Error::source(status).filter(|_| status.metadata().is_empty());
+        let trouble = source.and_then(Trouble::told).cloned();
+        let message = match (&trouble, source) {
+            (Some(trouble), _) => trouble.reason.clone(),
+            (None, Some(source)) => deepest(source),
+            (None, None) => status.message().trim().to_owned(),
         };
         Self {
             code: status.code(),
             message,
             throttled: failed(status).retry_after.is_some(),
-            unanswered: unanswered || status.message() == LATE,
+            unanswered: source.is_some() || status.message() == LATE,
+            trouble,
         }
+    }
+}
+
+/// A pause before a call is made again, `failed` attempts of which came to nothing that is known.
+fn wait(status: &Status, failed: u32) -> Wait {
+    let message = status.message().trim();
+    match self::failed(status).retry_after {
+        Some(_) => {
+            let line = format!("Modal asks for patience (rate limit): {message}; waiting");
+            // What was turned away was not done; of what broke off nobody knows.
+            if failed == 0 {
+                Wait::leaving_nothing(line)
+            } else {
+                Wait::telling(line)
+            }
+        }
+        None => Wait::telling(format!("Modal does not answer ({message}); trying again")),
     }
 }
 
@@ -251,13 +278,13 @@ fn idempotency_key() -> MetadataValue<Ascii> {
 }
 
 /// Who we are, in every call.
-fn identity(account: &Account) -> Result<MetadataMap, String> {
+fn identity(account: &Account) -> MetadataMap {
     let mut identity = MetadataMap::new();
     identity.insert("x-modal-client-version", MetadataValue::from_static(INTERFACE));
     identity.insert("x-modal-client-type", MetadataValue::from_static(CLIENT_TYPE));
     secret(&mut identity, "x-modal-token-id", &account.token_id);
     secret(&mut identity, "x-modal-token-secret", &account.token_secret);
-    Ok(identity)
+    identity
 }
 
 /// Adds a secret; what cannot travel there is left out, and refused by the server.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Deserialize;
 
@@ -12,6 +13,12 @@ use crate::web::Proxies;
 
 /// Where Modal answers when nobody says otherwise: the second one when the first cannot be reached.
 const SERVERS: &str = "https://api.modal.com,https://api.modal2.com";
+
+/// How long the first connection is tried again, as Modal's own client does.
+const PATIENCE: Duration = Duration::from_secs(63);
+
+/// What a switch says that is off.
+const NO: [&str; 4] = ["", "0", "false", "no"];
 
 /// What to do where there is no token.
 const NEW_TOKEN: &str = "make one with `modal token new` (https://modal.com/settings/tokens), or set MODAL_TOKEN_ID and \
@@ -34,6 +41,8 @@ pub struct ModalSources {
     pub servers: Option<String>,
     /// Through whom connections go.
     pub proxies: Proxies,
+    /// How long the first connection is tried again; as long as Modal's own client does when `None`.
+    pub patience: Option<Duration>,
 }
 
 /// An account.
@@ -48,6 +57,8 @@ pub(super) struct Account {
     /// Where Modal is, best first.
     pub(super) servers: Vec<http::Uri>,
     pub(super) proxies: Proxies,
+    /// How long the first connection is tried again.
+    pub(super) patience: Duration,
 }
 
 /// A table of the file. There may be more in it.
@@ -74,7 +85,11 @@ impl ModalSources {
             token_secret: text("MODAL_TOKEN_SECRET").map(Secret::new),
             environment: text("MODAL_ENVIRONMENT"),
             servers: text("MODAL_SERVER_URL"),
-            proxies,
+            proxies: match text("MODAL_DISABLE_API_PROXY") {
+                Some(word) if !NO.contains(&word.to_ascii_lowercase().as_str()) => Proxies::default(),
+                _ => proxies,
+            },
+            patience: None,
         }
     }
 
@@ -135,6 +150,7 @@ impl ModalSources {
             environment: self.environment.clone().or(profile.environment).unwrap_or_default(),
             servers: addresses(&servers).map_err(|reason| refused(reason, "correct MODAL_SERVER_URL"))?,
             proxies: self.proxies.clone(),
+            patience: self.patience.unwrap_or(PATIENCE),
         })
     }
 
@@ -333,6 +349,19 @@ mod tests {
             shown(&[variable], &with_server),
             "https://one.example/ https://two.example/"
         );
+    }
+
+    #[test]
+    fn the_proxy_may_be_left_aside() {
+        let proxies = Proxies {
+            https: "http://proxy:3128".to_owned(),
+            ..Proxies::default()
+        };
+        for (word, is_used) in [("1", false), ("true", false), ("0", true), ("false", true), ("", true)] {
+            let pair = ("MODAL_DISABLE_API_PROXY".to_owned(), word.to_owned());
+            let sources = ModalSources::of(&[pair].into_iter().collect(), proxies.clone());
+            assert_eq!(!sources.proxies.https.is_empty(), is_used, "{word}");
+        }
     }
 
     #[test]

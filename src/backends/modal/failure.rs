@@ -6,6 +6,7 @@ use std::time::Duration;
 use tonic::Code;
 
 use super::control::CallFailed;
+use super::trouble::{NETWORK, Trouble};
 use super::wire::client::GenericResult;
 use super::wire::client::generic_result::GenericStatus;
 use crate::backends::BackendError;
@@ -43,13 +44,20 @@ pub(super) struct Asked<'a> {
 
 impl Asked<'_> {
     /// No server of Modal's could be reached.
-    pub(super) fn unreachable(&self, reason: &str) -> BackendError {
-        self.error(false, format!("Modal does not answer: {reason}"), NETWORK)
+    pub(super) fn unreachable(&self, trouble: &Trouble) -> BackendError {
+        self.error(
+            false,
+            format!("Modal does not answer: {}", trouble.reason),
+            &trouble.advice,
+        )
     }
 
     /// A call came to nothing.
     pub(super) fn failed(&self, wanted: Wanted<'_>, failed: &CallFailed) -> BackendError {
         let message = shown(&failed.message);
+        if let Some(trouble) = &failed.trouble {
+            return self.unreachable(trouble);
+        }
         if failed.unanswered {
             let reason = format!("Modal at {} does not answer: {message}", self.server);
             return self.error(false, reason, NETWORK);
@@ -127,8 +135,6 @@ impl Asked<'_> {
         }
     }
 }
-
-const NETWORK: &str = "check the network and the proxy; https://status.modal.com says whether Modal has a problem";
 
 /// The longest message that an error repeats, in characters.
 const LONGEST: usize = 600;

@@ -2,27 +2,38 @@
 //!
 //! [`ModalImage`] makes one sandbox per session; [`ModalSandbox`] uses one that exists, and never ends it. Two services
 //! answer: the control plane (`control.rs`), which makes and ends sandboxes, and on each worker one that starts processes
-//! (`router.rs`) and carries their streams (`exec.rs`, `stdin.rs`). What fails is tried again as `retry.rs` says.
+//! (`router.rs`) and carries their streams (`exec.rs`, `stdin.rs`). Both are reached as `dialing.rs` says, and what fails
+//! is tried again as `retry.rs` does.
 //! [`ModalAccount`] lists what of ours an account holds. Without an account, [`gateway`] leads to such sandboxes.
 //!
 //! The messages (`wire.rs`) are a part of Modal's interface, in `proto/`; `tools/modal-codegen` makes the code for them.
 
 mod connection;
 mod control;
+mod creation;
 mod credentials;
+mod definition;
+mod dialing;
+mod end;
 mod exec;
 mod failure;
 pub mod gateway;
+mod generation;
+mod held;
 mod images;
 mod made;
 mod options;
 mod ours;
+mod owed;
+mod reached;
 mod retry;
 mod router;
 mod sandbox;
 mod snapshots;
 mod stdin;
 mod token;
+mod trouble;
+mod waiting;
 mod wire;
 
 pub use credentials::ModalSources;

@@ -6,8 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::control::Control;
 use super::credentials::{Account, ModalSources};
 use super::failure::{Asked, Wanted};
+use super::generation::{Generation, terminate};
 use super::retry::Policy;
-use super::sandbox::{Generation, terminate};
+use super::waiting::Waits;
 use super::wire::client::{SandboxInfo, SandboxListRequest, SandboxTag};
 use crate::backends::BackendError;
 use crate::backends::owner::{Fate, Owner};
@@ -116,14 +117,18 @@ impl ModalAccount {
     /// # Errors
     /// When there is none, or Modal does not answer.
     pub async fn open(sources: &ModalSources) -> Result<Self, BackendError> {
-        let account = sources.account("modal")?;
+        let account = Account {
+            // Whoever looks after things comes again.
+            patience: Duration::ZERO,
+            ..sources.account("modal")?
+        };
         let asked = Asked {
             target: "modal",
             server: "",
             said_by: &account.said_by,
         };
-        let control = Control::connect(&account).await;
-        let control = control.map_err(|reason| asked.unreachable(&reason))?;
+        let control = Control::connect(&account, Waits::new()).await;
+        let control = control.map_err(|trouble| asked.unreachable(&trouble))?;
         let server = super::connection::named(&control.server);
         Ok(Self {
             control,

@@ -94,7 +94,7 @@ impl<'a> Options<'a> {
     /// By which of two ways Modal is reached.
     fn way(&self, environment: &Environment) -> Way {
         let direct = ModalSources::of(environment, proxies(environment));
-        let managed = GatewaySources::of(environment, proxies(environment));
+        let managed = gateway_sources(environment);
         let mode = self.text("modal_mode").and_then(|word| word.parse().ok());
         match mode.unwrap_or_default() {
             ModalMode::Auto if !direct.are_there() && managed.has_token() => Way::Managed(managed),
@@ -240,9 +240,22 @@ fn snapshots(options: &ModalOptions, environment: &Environment) -> PathBuf {
             }
         })
         .collect();
+    folder(environment).join(format!("{name}.json"))
+}
+
+/// Where it is written down what became of sandboxes.
+fn folder(environment: &Environment) -> PathBuf {
     let cache = spill_folder(environment);
-    let cache = cache.parent().unwrap_or(&cache).to_owned();
-    cache.join("modal").join(format!("{name}.json"))
+    cache.parent().unwrap_or(&cache).join("modal")
+}
+
+/// Who asks the gateway to Modal, and where it is written down what it made.
+#[must_use]
+pub fn gateway_sources(environment: &Environment) -> GatewaySources {
+    GatewaySources {
+        records: Some(folder(environment).join("gateway")),
+        ..GatewaySources::of(environment, proxies(environment))
+    }
 }
 
 #[cfg(test)]

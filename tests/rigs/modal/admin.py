@@ -10,6 +10,8 @@ POST /connections/break              {"which": "control|router|gateway"}: all th
 POST /connections/away               {"which": "control|router"}: they are told GOAWAY
 POST /worker/kill                    all sandboxes end as their worker does, with all connections to it
 POST /delay                          {"ms": N}: a round trip takes so much longer
+GET  /proxy                          where the proxy was asked to connect to: [{"to": …, "login": …, "code": …}]
+POST /proxy                          {"login": "USER:PASSWORD"|null, "refuses": code|null}: whom it lets through
 POST /secrets                        {"name": …, "env": {…}}: a secret of the account
 """
 
@@ -20,6 +22,7 @@ from typing import Any
 from calls import Calls
 from endpoints import Endpoint, Line
 from faults import BadFault, Faults
+from proxy import Proxy
 from sandboxes import ENDS
 from world import Owned, World, identity
 
@@ -27,12 +30,15 @@ from web import Answer, Request
 
 
 class Admin:
-    def __init__(self, world: World, calls: Calls, faults: Faults, endpoints: dict[str, Endpoint], line: Line) -> None:
+    def __init__(
+        self, world: World, calls: Calls, faults: Faults, endpoints: dict[str, Endpoint], line: Line, proxy: Proxy
+    ) -> None:
         self._world = world
         self._calls = calls
         self._faults = faults
         self._endpoints = endpoints
         self._line = line
+        self._proxy = proxy
 
     async def handle(self, request: Request) -> Answer:
         """Answers one request."""
@@ -57,7 +63,7 @@ class Admin:
                 return await self._set_faults(request)
             case "POST", ["router", "move"]:
                 await self._endpoints["router"].move()
-                return Answer({"router": "http://127.0.0.1:%d" % self._endpoints["router"].port})
+                return Answer({"router": self._endpoints["router"].url})
             case "POST", ["connections", "break"]:
                 self._endpoints[request.body["which"]].disconnect()
                 return Answer({})
@@ -71,6 +77,12 @@ class Admin:
                 return Answer({})
             case "POST", ["delay"]:
                 self._line.delay = request.body["ms"] / 2000
+                return Answer({})
+            case "GET", ["proxy"]:
+                return Answer(self._proxy.asked)
+            case "POST", ["proxy"]:
+                self._proxy.login, self._proxy.refuses = request.body.get("login"), request.body.get("refuses")
+                self._proxy.asked.clear()
                 return Answer({})
             case "POST", ["secrets"]:
                 secret = identity("st")

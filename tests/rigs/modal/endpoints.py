@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from ssl import SSLContext
 from typing import Any, Callable
 
 #: How often a silent endpoint looks whether it still is.
@@ -123,7 +124,8 @@ class _Inward(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         self._queue.put(None)
-        return True
+        # An encrypted connection cannot stay half open.
+        return self._endpoint.encryption is None
 
     def connection_lost(self, error: Exception | None) -> None:
         self._endpoint.connections.discard(self)
@@ -147,20 +149,29 @@ class _Inward(asyncio.Protocol):
 class Endpoint:
     """A port on 127.0.0.1 that the kernel chose."""
 
-    def __init__(self, protocol: Callable[[], Any], line: Line) -> None:
+    def __init__(
+        self, protocol: Callable[[], Any], line: Line, encryption: SSLContext | None = None, host: str = "127.0.0.1"
+    ) -> None:
         self.protocol = protocol
         self.line = line
+        self.encryption = encryption
+        self._host = host
         self.port = 0
         #: Connections stay, but nothing arrives any more, either way.
         self.silent = False
         self.connections: set[_Inward] = set()
         self._server: asyncio.Server | None = None
 
+    @property
+    def url(self) -> str:
+        """Where it is called."""
+        return "%s://%s:%d" % ("https" if self.encryption else "http", self._host, self.port)
+
     async def open(self) -> None:
         """Listens, on the port of the time before if there was one."""
         if self._server is None:
             loop = asyncio.get_running_loop()
-            self._server = await loop.create_server(lambda: _Inward(self), "127.0.0.1", self.port)
+            self._server = await loop.create_server(lambda: _Inward(self), "127.0.0.1", self.port, ssl=self.encryption)
             self.port = self._server.sockets[0].getsockname()[1]
 
     def close(self) -> None:

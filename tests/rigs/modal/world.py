@@ -160,7 +160,7 @@ class World:
         if not owned.sandbox.alive:
             raise GRPCError(Status.FAILED_PRECONDITION, "Sandbox has already finished")
         assert self.router is not None
-        return "http://127.0.0.1:%d" % self.router.port, self.tokens.make("router", owned.sandbox.task)
+        return self.router.url, self.tokens.make("router", owned.sandbox.task)
 
     def environment_of(self, sources: Any, ids: Any) -> dict[str, str]:
         """What secrets hold, later ones over earlier."""

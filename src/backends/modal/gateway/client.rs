@@ -2,12 +2,16 @@
 
 use std::time::{Duration, SystemTime};
 
+use http::Uri;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Method, Response};
 use serde_json::Value;
 use tokio::time::Instant;
 use tracing::debug;
 
+use super::super::dialing::ProxyOf;
+use super::super::trouble::{Proxy, Trouble, deepest};
+use super::super::waiting::{Wait, Waits};
 use super::credentials::Gateway;
 
 /// The header that makes the same request the same thing.
@@ -26,8 +30,13 @@ const LONGEST_MESSAGE: usize = 600;
 pub(super) struct Client {
     http: reqwest::Client,
     origin: String,
+    address: Uri,
+    /// Through which it is asked.
+    proxy: Option<Proxy>,
     /// Where the token came from.
     pub(super) said_by: String,
+    /// What its requests wait for.
+    pub(super) waits: Waits,
 }
 
 /// One request.
@@ -71,7 +80,7 @@ pub(super) struct Patience {
 #[derive(Clone, Debug)]
 pub(super) enum Failed {
     /// The request did not leave.
-    Unsent(String),
+    Unsent(Trouble),
     /// Nobody knows whether it arrived, or what came of it.
     Unanswered(String),
     /// It was refused, or failed there.
@@ -93,7 +102,8 @@ impl Failed {
     /// Whether the same request may do better.
     pub(super) fn may_pass(&self) -> bool {
         match self {
-            Self::Unsent(_) | Self::Unanswered(_) => true,
+            Self::Unsent(trouble) => trouble.may_pass,
+            Self::Unanswered(_) => true,
             Self::Answered(refusal) => {
                 !refusal.is_quota && (matches!(refusal.code, 408 | 409 | 425 | 429 | 500 | 502..=599))
             }
@@ -114,6 +124,18 @@ impl Failed {
         matches!(self, Self::Answered(refusal) if matches!(refusal.code, 404 | 410))
     }
 
+    /// What happened in a few words.
+    pub(super) fn line(&self) -> String {
+        match self {
+            Self::Unsent(trouble) => format!("the gateway does not answer: {trouble}"),
+            Self::Unanswered(reason) => format!("the gateway does not answer: {reason}"),
+            Self::Answered(Refusal { code: 429, message, .. }) => {
+                format!("the gateway asks for patience (rate limit): {message}")
+            }
+            Self::Answered(Refusal { code, message, .. }) => format!("the gateway says: {message} ({code})"),
+        }
+    }
+
     fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Answered(refusal) => refusal.retry_after,
@@ -123,16 +145,21 @@ impl Failed {
 }
 
 /// When a request is made again.
-pub(super) struct Again {
+pub(super) struct Again<'a> {
     until: Instant,
     pause: Duration,
+    waits: &'a Waits,
+    /// Whether all attempts were turned away before anything was done.
+    was_turned_away: bool,
 }
 
-impl Again {
-    pub(super) fn new(total: Duration) -> Self {
+impl<'a> Again<'a> {
+    pub(super) fn new(total: Duration, waits: &'a Waits) -> Self {
         Self {
             until: Instant::now() + total,
             pause: PAUSES.0,
+            waits,
+            was_turned_away: true,
         }
     }
 
@@ -145,7 +172,13 @@ impl Again {
             return Err(failed);
         };
         debug!(?failed, ?pause, "a request to the gateway is made again");
-        tokio::time::sleep(pause).await;
+        self.was_turned_away &= !failed.may_have_arrived();
+        let line = format!("{}; trying again", failed.line());
+        let wait = match self.was_turned_away {
+            true => Wait::leaving_nothing(line),
+            false => Wait::telling(line),
+        };
+        self.waits.pause(pause, wait).await;
         Ok(())
     }
 
@@ -159,30 +192,42 @@ impl Again {
 
 impl Client {
     /// # Errors
-    /// As a sentence, where no request can be made at all.
-    pub(super) fn new(gateway: &Gateway) -> Result<Self, String> {
+    /// Where no request can be made at all.
+    pub(super) fn new(gateway: &Gateway) -> Result<Self, Trouble> {
         let bearer = format!("Bearer {}", gateway.token.reveal());
-        let mut bearer = HeaderValue::from_str(&bearer).map_err(|_| "the token cannot be sent".to_owned())?;
+        let mut bearer = HeaderValue::from_str(&bearer)
+            .map_err(|_| Trouble::lasting("the token cannot be sent".to_owned(), "copy it again"))?;
         bearer.set_sensitive(true);
         let headers = HeaderMap::from_iter([
             (AUTHORIZATION, bearer),
             (CONTENT_TYPE, HeaderValue::from_static("application/json")),
         ]);
+        let address: Uri = gateway.origin.parse().unwrap_or_default();
+        let http = crate::web::api_client(&gateway.proxies, headers)
+            .map_err(|reason| Trouble::lasting(reason, "correct that, or install the system's certificates"));
         Ok(Self {
-            http: crate::web::api_client(&gateway.proxies, headers)?,
+            proxy: ProxyOf::new(&gateway.proxies)?.named(&address),
+            http: http?,
+            address,
             origin: gateway.origin.clone(),
             said_by: gateway.said_by.clone(),
+            waits: Waits::new(),
         })
     }
 
-    /// Where the gateway is, for messages.
+    /// Where the gateway is.
+    pub(super) fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// The same for messages.
     pub(super) fn server(&self) -> &str {
         self.origin.split_once("://").map_or(&*self.origin, |(_, rest)| rest)
     }
 
     /// Makes a request until it is answered. It must be one that may be made twice.
     pub(super) async fn ask(&self, request: &Request, patience: Patience) -> Result<Value, Failed> {
-        let mut again = Again::new(patience.total);
+        let mut again = Again::new(patience.total, &self.waits);
         loop {
             match self.once(request, patience.attempt).await {
                 Ok(answer) => return Ok(answer),
@@ -207,11 +252,11 @@ impl Client {
             builder = builder.body(body.clone());
         }
         let response = builder.send().await.map_err(|error| {
-            let reason = deepest(&error);
             if error.is_connect() || error.is_builder() {
-                Failed::Unsent(reason)
+                let server = super::super::connection::named(&self.address);
+                Failed::Unsent(Trouble::of(&error, &server, self.proxy.as_ref()))
             } else {
-                Failed::Unanswered(reason)
+                Failed::Unanswered(deepest(&error))
             }
         })?;
         let (code, retry_after) = (response.status(), retry_after(response.headers()));
@@ -235,15 +280,6 @@ async fn read(mut response: Response) -> Result<Vec<u8>, Failed> {
             Err(error) => return Err(Failed::Unanswered(deepest(&error))),
         }
     }
-}
-
-/// What an error's innermost cause says: the outer ones repeat the address.
-fn deepest(error: &reqwest::Error) -> String {
-    let mut deepest: &dyn std::error::Error = error;
-    while let Some(source) = deepest.source() {
-        deepest = source;
-    }
-    deepest.to_string()
 }
 
 fn refusal(code: u16, body: &[u8], retry_after: Option<Duration>) -> Refusal {
@@ -343,7 +379,8 @@ mod tests {
             })
         };
         for (failed, may_pass, may_have_arrived) in [
-            (Failed::Unsent(String::new()), true, false),
+            (Failed::Unsent(Trouble::passing(String::new(), "")), true, false),
+            (Failed::Unsent(Trouble::lasting(String::new(), "")), false, false),
             (Failed::Unanswered(String::new()), true, true),
             (answered(400, false), false, false),
             (answered(401, false), false, false),
@@ -375,9 +412,9 @@ mod tests {
 
     #[test]
     fn no_request_is_made_for_longer_than_it_may() {
-        let total = Duration::from_secs(20);
+        let (total, waits) = (Duration::from_secs(20), Waits::new());
         let began = Instant::now();
-        let (mut again, mut now, mut attempts) = (Again::new(total), began, 1);
+        let (mut again, mut now, mut attempts) = (Again::new(total, &waits), began, 1);
         while let Some(pause) = again.next(&Failed::Unanswered(String::new()), now) {
             now += pause;
             attempts += 1;
@@ -390,7 +427,7 @@ mod tests {
                 ..Refusal::default()
             })
         };
-        let mut again = Again::new(total);
+        let mut again = Again::new(total, &waits);
         let pauses =
             [7, 12, 40, u64::MAX].map(|seconds| again.next(&asked(seconds), began).map(|pause| pause.as_secs()));
         assert_eq!(pauses, [Some(7), Some(12), None, None]);

@@ -32,6 +32,8 @@ pub struct GatewaySources {
     pub file: Option<PathBuf>,
     /// Through whom connections go.
     pub proxies: Proxies,
+    /// The folder in which it is written down which sandboxes were made; they are not when `None`.
+    pub records: Option<PathBuf>,
 }
 
 /// A gateway that can be asked.
@@ -76,6 +78,7 @@ impl GatewaySources {
                 .find_map(|name| Some((Secret::new(text(name).filter(|text| !text.is_empty())?), *name))),
             file: hermes.map(|folder| folder.join("auth.json")),
             proxies,
+            records: None,
         }
     }
 
@@ -83,6 +86,11 @@ impl GatewaySources {
     #[must_use]
     pub fn has_token(&self) -> bool {
         self.token.is_some() || matches!(self.signed_in(), Ok(Some(_)))
+    }
+
+    /// Where the gateway is, without a slash at its end.
+    pub(super) fn origin(&self) -> Result<String, String> {
+        origin(self.url.as_deref().unwrap_or(ORIGIN))
     }
 
     /// The gateway that is meant.
@@ -95,8 +103,9 @@ impl GatewaySources {
             reason,
             advice: advice.to_owned(),
         };
-        let origin = origin(self.url.as_deref().unwrap_or(ORIGIN));
-        let origin = origin.map_err(|reason| refused(reason, "correct MODAL_GATEWAY_URL"))?;
+        let origin = self
+            .origin()
+            .map_err(|reason| refused(reason, "correct MODAL_GATEWAY_URL"))?;
         let shown = self.file.as_ref().map(|file| file.display().to_string());
         let shown = shown.unwrap_or_else(|| "~/.hermes/auth.json".to_owned());
         let (token, said_by) = match &self.token {

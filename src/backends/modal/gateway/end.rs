@@ -1,5 +1,6 @@
 //! The end of a sandbox that was made here: when its session closes it, or, for want of that, when nobody holds it any more.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use tracing::warn;
 
 use super::client::{Patience, Request};
 use super::exec::Place;
-use super::failure::shown;
+use super::records;
 use crate::backends::BackendError;
 use crate::limits::format_duration;
 
@@ -29,6 +30,8 @@ pub(super) struct End {
     pub(super) snapshot: bool,
     /// The time after which it ends when nothing runs in it.
     pub(super) idle_timeout: Duration,
+    /// The file in which it is written down.
+    pub(super) record: Option<PathBuf>,
     pub(super) is_under_way: Arc<AtomicBool>,
 }
 
@@ -54,10 +57,8 @@ impl End {
         let body = json!({"snapshotBeforeTerminate": self.snapshot});
         let request = Request::post(self.place.path("/terminate"), &body);
         match self.place.client.ask(&request, TERMINATE).await {
-            Ok(_) => Ok(()),
-            Err(failed) if failed.is_missing() => Ok(()),
-            Err(failed) => {
-                let (id, why) = (&self.place.id, shown(&failed));
+            Err(failed) if !failed.is_missing() => {
+                let (id, why) = (&self.place.id, failed.line());
                 Err(BackendError::Unreachable {
                     target: self.target.clone(),
                     reason: format!("its sandbox {id} could not be ended: {why}"),
@@ -66,6 +67,12 @@ impl End {
                         format_duration(self.idle_timeout)
                     ),
                 })
+            }
+            _ => {
+                if let Some(record) = &self.record {
+                    records::remove(record);
+                }
+                Ok(())
             }
         }
     }

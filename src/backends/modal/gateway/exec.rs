@@ -14,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::client::{Again, Client, Failed, Patience, Request};
-use super::failure::shown;
 use super::wrap::Wrapped;
 use crate::backends::{Command, Process, ProcessEnd, ProcessWait};
 
@@ -177,7 +176,7 @@ impl Place {
     /// Sends a command until it is known to have arrived.
     async fn submit(&self, exec: &str, request: &Request) -> Result<Told, Failed> {
         let question = Request::get(self.path(&format!("/execs/{exec}")));
-        let mut again = Again::new(START.total);
+        let mut again = Again::new(START.total, &self.client.waits);
         let mut may_be_there = false;
         loop {
             let answer = match may_be_there {
@@ -223,7 +222,7 @@ impl Place {
         if let Err(failed) = cancelled
             && !failed.is_missing()
         {
-            debug!(exec, reason = shown(&failed), "a command may go on that nobody needs");
+            debug!(exec, reason = failed.line(), "a command may go on that nobody needs");
         }
     }
 
@@ -295,7 +294,7 @@ impl Place {
             Some(Ok(told)) => Some(Over::of(&wrapped, &told)),
             Some(Err(failed)) => Some(Over::lost(format!(
                 "what became of the command is not known: {}",
-                shown(&failed)
+                failed.line()
             ))),
             None => {
                 self.end_soon(&exec).await;

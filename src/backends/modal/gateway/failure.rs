@@ -1,6 +1,7 @@
 //! What the gateway says when it fails, as errors with what to do.
 
-use super::client::{Client, Failed, Refusal};
+use super::super::trouble;
+use super::client::{Client, Failed};
 use crate::backends::BackendError;
 use crate::limits::format_duration;
 
@@ -34,19 +35,20 @@ pub(super) fn failed(target: &str, client: &Client, wanted: Wanted, failed: &Fai
     }
 }
 
-/// What happened in a few words.
-pub(super) fn shown(failed: &Failed) -> String {
-    match failed {
-        Failed::Unsent(reason) | Failed::Unanswered(reason) => format!("the gateway does not answer: {reason}"),
-        Failed::Answered(Refusal { code, message, .. }) => format!("the gateway says: {message} ({code})"),
-    }
-}
-
 /// What happened, what to do, and whether it was a refusal.
 fn words(server: &str, said_by: &str, wanted: Wanted, failed: &Failed) -> (String, String, bool) {
     let what = wanted.phrase();
     let refusal = match failed {
-        Failed::Unsent(reason) | Failed::Unanswered(reason) => {
+        Failed::Unsent(trouble) => {
+            let advice = match trouble.advice.as_str() {
+                // Of Modal's own state nothing is known behind the gateway.
+                trouble::NETWORK => NETWORK,
+                advice => advice,
+            };
+            let reason = format!("the gateway does not answer: {trouble}");
+            return (reason, advice.to_owned(), false);
+        }
+        Failed::Unanswered(reason) => {
             return (
                 format!("the gateway at {server} does not answer: {reason}"),
                 NETWORK.to_owned(),
@@ -106,6 +108,7 @@ fn words(server: &str, said_by: &str, wanted: Wanted, failed: &Failed) -> (Strin
 mod tests {
     use std::time::Duration;
 
+    use super::super::client::Refusal;
     use super::*;
 
     #[test]
@@ -120,7 +123,7 @@ mod tests {
         };
         for (failed, wanted, refused, expected) in [
             (
-                Failed::Unsent("refused".into()),
+                Failed::Unsent(trouble::Trouble::passing("refused".into(), trouble::NETWORK)),
                 Wanted::Sandbox,
                 false,
                 ["does not answer: refused", "MODAL_GATEWAY_URL"],

@@ -10,15 +10,17 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::DropGuard;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::client::{Client, Failed, Patience, Request};
 use super::credentials::GatewaySources;
 use super::end::End;
 use super::exec::{Place, Unstarted, uuid};
-use super::failure::{self, Wanted, shown};
-use crate::backends::modal::made::end_in_sight;
+use super::failure::{self, Wanted};
+use super::records;
+use crate::backends::modal::end::end_in_sight;
 use crate::backends::modal::options::{DEFAULT_APP, IDLE_TIMEOUT, LONGEST_LIFE};
+use crate::backends::modal::owed::{Gone, Owed};
 use crate::backends::{Backend, BackendError, Capabilities, Command, Phase, Process, Progress, Target, TargetState};
 use crate::limits::format_duration;
 
@@ -128,14 +130,17 @@ impl GatewayOptions {
 #[derive(Clone, Debug)]
 pub struct GatewayImage {
     options: Arc<GatewayOptions>,
+    owed: Owed,
 }
 
 impl GatewayImage {
     /// Sandboxes that are made as `options` say.
     #[must_use]
     pub fn new(options: GatewayOptions) -> Self {
-        let options = Arc::new(options);
-        Self { options }
+        Self {
+            options: Arc::new(options),
+            owed: Owed::default(),
+        }
     }
 }
 
@@ -159,12 +164,12 @@ impl GatewaySandbox {
     }
 }
 
-fn client(sources: &GatewaySources, target: &str) -> Result<Arc<Client>, BackendError> {
+pub(super) fn client(sources: &GatewaySources, target: &str) -> Result<Arc<Client>, BackendError> {
     let gateway = sources.gateway(target)?;
-    let client = Client::new(&gateway).map_err(|reason| BackendError::Refused {
+    let client = Client::new(&gateway).map_err(|trouble| BackendError::Refused {
         target: target.to_owned(),
-        reason,
-        advice: "correct that".to_owned(),
+        reason: trouble.reason,
+        advice: trouble.advice,
     })?;
     Ok(Arc::new(client))
 }
@@ -176,10 +181,20 @@ impl Backend for GatewayImage {
         progress.phase(Phase::Connect);
         let client = client(&options.sources, &target)?;
         progress.note(&format!("{} makes a sandbox of {}", client.server(), options.image));
-        let (give, take) = tokio::sync::oneshot::channel();
-        // It may be made when nobody waits for it any more: it is ended then, with the session that nobody takes.
-        tokio::spawn(async move { give.send(make(client, options).await).is_ok() });
-        let made = take.await.unwrap_or_else(|_| {
+        let waits = client.waits.clone();
+        let work = |gone: Gone| async move {
+            let waits = client.waits.clone();
+            waits.unless(gone.over(), make(client, options)).await
+        };
+        // It may be made when nobody waits for it any more: it is ended then.
+        let end = |made: Result<Session, BackendError>| async {
+            let Ok(session) = made else { return };
+            if let Err(error) = session.close().await {
+                warn!(%error, "a sandbox that nobody wants may be left");
+            }
+        };
+        let made = waits.told(progress, self.owed.wanted(work, end)).await;
+        let made = made.unwrap_or_else(|| {
             Err(BackendError::Refused {
                 target,
                 reason: "making its sandbox was given up".to_owned(),
@@ -187,6 +202,10 @@ impl Backend for GatewayImage {
             })
         });
         Ok(Arc::new(made?))
+    }
+
+    async fn settle(&self) {
+        self.owed.settled().await;
     }
 }
 
@@ -205,12 +224,15 @@ async fn make(client: Arc<Client>, options: Arc<GatewayOptions>) -> Result<Sessi
     }
     info!(target, sandbox = id, "a sandbox was made");
     let variables = options.variables.clone().into_iter().collect();
+    let folder = options.sources.records.as_deref();
+    let record = folder.and_then(|folder| records::write(folder, client.origin(), id, options.lifetime, options.keep));
     let place = Arc::new(Place::new(client, id.to_owned(), FOLDERS.0, variables));
     let end = End {
         place: place.clone(),
         target: target.clone(),
         snapshot: options.snapshot,
         idle_timeout: options.idle_timeout,
+        record,
         is_under_way: Arc::new(AtomicBool::new(options.keep)),
     };
     Ok(Session {
@@ -290,7 +312,7 @@ impl Target for Session {
                 program: command.program.to_string_lossy().into_owned(),
                 reason,
             }),
-            Err(Unstarted::Call(failed)) if failed.is_missing() => Err(self.gone(&shown(&failed))),
+            Err(Unstarted::Call(failed)) if failed.is_missing() => Err(self.gone(&failed.line())),
             Err(Unstarted::Call(failed)) => Err(failure::failed(
                 &self.target,
                 &self.place.client,
@@ -342,7 +364,7 @@ impl Target for Session {
             Err(failed) if failed.is_missing() => {
                 TargetState::Gone(format!("its sandbox {}; {}", self.ending(), self.advice()))
             }
-            Err(failed) => TargetState::Unreachable(shown(&failed)),
+            Err(failed) => TargetState::Unreachable(failed.line()),
         }
     }
 
