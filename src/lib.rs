@@ -83,6 +83,7 @@
 //! messages travel), [`backends`] (how a process starts on a target), [`web`] (search and pages). `ARCHITECTURE.md` has the map.
 
 pub mod alone_rpc;
+pub mod audit;
 pub mod backends;
 pub mod broker;
 pub mod bundle;

@@ -83,6 +83,9 @@ pub struct IncomingCall {
 pub trait CallHandler: Send + Sync {
     /// Answers one call; a refusal is an object with `error`. Dropped when the caller hangs up.
     async fn handle(&self, call: IncomingCall) -> Value;
+
+    /// A request was refused before it could be a call: it was none, or carried no valid token.
+    fn refused(&self, _reason: &str) {}
 }
 
 /// Commands to a session's supervisor, events from it.

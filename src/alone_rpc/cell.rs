@@ -297,7 +297,10 @@ impl Course<'_> {
             } else {
                 match parse(&request, &token) {
                     Ok(call) => handler.handle(call).await,
-                    Err(refusal) => json!({ "error": refusal }),
+                    Err(refusal) => {
+                        handler.refused(&refusal);
+                        json!({ "error": refusal })
+                    }
                 }
             };
             drop(request);

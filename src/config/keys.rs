@@ -42,6 +42,11 @@ const SSH_CONNECT_TIMEOUT: u64 = 30;
 const MODAL_LIFETIME: u64 = 24 * 60 * 60;
 const MODAL_IDLE_TIMEOUT: u64 = 20 * 60;
 
+/// Bytes of a file of the audit log, older files that are kept, and the age at which they are removed, in seconds.
+const AUDIT_BYTES: u64 = 10 * 1024 * 1024;
+const AUDIT_FILES: u64 = 10;
+const AUDIT_AGE: u64 = 90 * 24 * 60 * 60;
+
 const fn key(path: &'static str, kind: Kind, default: fn() -> Option<Value>) -> Key {
     Key { path, kind, default }
 }
@@ -180,6 +185,12 @@ pub(super) const KEYS: &[Key] = &[
     }),
     key("web.extract.max_bytes", Kind::Count { min: 1 }, || count(PAGE_BYTES)),
     key("web.extract.allow_private", Kind::Hosts, empty_list),
+    key("audit.enabled", Kind::Switch, || Some(Value::Switch(true))),
+    key("audit.required", Kind::Switch, off),
+    key("audit.folder", Kind::Text, unset),
+    key("audit.max_bytes", Kind::Count { min: 4096 }, || count(AUDIT_BYTES)),
+    key("audit.keep", Kind::Count { min: 0 }, || count(AUDIT_FILES)),
+    key("audit.max_age", Kind::Duration, || seconds(AUDIT_AGE)),
 ];
 
 /// The sections that the agent's own file shares with ours, and in which its unknown keys are worth a warning.

@@ -11,6 +11,7 @@
 //!
 //! [`template`] is the documentation of all keys: a file to start from, in which every default is spelt out.
 
+mod audit;
 mod choice;
 mod error;
 mod file;
@@ -24,6 +25,7 @@ mod targets;
 mod value;
 mod web;
 
+pub use audit::AuditLog;
 #[cfg(test)]
 pub(crate) use choice::TOOLS;
 pub use choice::{EnvPolicy, ExtractProvider, ModalMode, Mode, Rpc, SearchProvider, Transport, UnknownChoice};

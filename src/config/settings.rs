@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::audit::AuditLog;
 use super::choice::{Mode, Rpc, Transport};
 use super::error::{ConfigError, Origin};
 use super::file;
@@ -64,6 +65,8 @@ pub struct Config {
     pub targets: BTreeMap<String, TargetOptions>,
     /// What the web tools work with.
     pub web: Web,
+    /// What is recorded, and where.
+    pub audit: AuditLog,
     /// Sentences for the user about what was passed over.
     pub warnings: Vec<String>,
     /// The file that was read.
@@ -133,6 +136,7 @@ impl Config {
             lease: duration(&layers, "code_execution.lease"),
             targets,
             web: Web::of(&layers),
+            audit: AuditLog::of(&layers),
             warnings,
             file: located.map(|(path, _)| path),
             layers,

@@ -208,7 +208,10 @@ impl Shared {
         drop(request);
         let answer = match call {
             Ok(call) => self.handler.handle(IncomingCall { reply, ..call }).await,
-            Err(refusal) => json!({ "error": refusal }),
+            Err(refusal) => {
+                self.handler.refused(&refusal);
+                json!({ "error": refusal })
+            }
         };
         let mut body = Vec::with_capacity(256);
         if let Err(error) = append_answer(&mut body, &answer) {

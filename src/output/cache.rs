@@ -25,23 +25,32 @@ const RANDOM_BYTES: usize = 16;
 /// account's home directory is taken.
 #[must_use]
 pub fn spill_dir(env: &dyn Fn(&str) -> Option<OsString>) -> PathBuf {
+    if let Some(hermes) = hermes_home(env) {
+        return hermes.join("cache/exec");
+    }
     let path_of = |name| env(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    if let Some(hermes) = path_of("HERMES_HOME") {
-        // Absolute, because the path is shown to callers that work in other directories.
-        let hermes = std::path::absolute(&hermes).unwrap_or(hermes);
-        return hermes.join("cache/exec");
-    }
-    let home = path_of("HOME")
-        .or_else(|| etcetera::home_dir().ok())
-        .unwrap_or_else(|| PathBuf::from("/"));
-    let hermes = home.join(".hermes");
-    if hermes.is_dir() {
-        return hermes.join("cache/exec");
-    }
+    let home = home(env);
     path_of("XDG_CACHE_HOME")
         .filter(|path| path.is_absolute())
         .unwrap_or_else(|| home.join(".cache"))
         .join("talaria/exec")
+}
+
+/// The agent's own folder, where files of ours that are kept go too: `HERMES_HOME`, else `~/.hermes` where that exists.
+pub(crate) fn hermes_home(env: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    if let Some(hermes) = env("HERMES_HOME").filter(|value| !value.is_empty()) {
+        // Absolute, because paths in it are shown to callers that work in other directories.
+        return Some(std::path::absolute(&hermes).unwrap_or_else(|_| hermes.into()));
+    }
+    let hermes = home(env).join(".hermes");
+    hermes.is_dir().then_some(hermes)
+}
+
+fn home(env: &dyn Fn(&str) -> Option<OsString>) -> PathBuf {
+    let named = env("HOME").filter(|value| !value.is_empty()).map(PathBuf::from);
+    named
+        .or_else(|| etcetera::home_dir().ok())
+        .unwrap_or_else(|| PathBuf::from("/"))
 }
 
 /// Removes spill files that were last written longer ago than `older_than`, and returns how many.

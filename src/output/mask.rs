@@ -91,6 +91,24 @@ impl Masker {
             None => text.to_owned(),
         }
     }
+
+    /// The first `limit` bytes, or a few more, with every value replaced that begins there. What is further behind than
+    /// the longest value is not looked at.
+    pub(crate) fn mask_beginning(&self, text: &str, limit: usize) -> String {
+        let limit = text.floor_char_boundary(limit);
+        match &self.0 {
+            Some(values) => {
+                let seen = text.floor_char_boundary(limit.saturating_add(values.longest));
+                values.mask(&text[..seen], limit).0
+            }
+            None => text[..limit].to_owned(),
+        }
+    }
+
+    /// Bytes of the longest value.
+    pub(crate) fn longest(&self) -> usize {
+        self.0.as_ref().map_or(0, |values| values.longest)
+    }
 }
 
 impl Values {
@@ -239,6 +257,21 @@ mod tests {
             let chars: Vec<String> = text.chars().map(String::from).collect();
             let chunks: Vec<&str> = chars.iter().map(String::as_str).collect();
             assert_eq!(stream(&masker, &chunks), expected, "{text} char by char");
+        }
+    }
+
+    #[test]
+    fn of_a_beginning_no_value_is_shown_in_part() {
+        let masker = masker(&["secret-1", "a-much-longer-secret"]);
+        for (text, limit, expected) in [
+            ("x secret-1 y", 4, "x *** y"),
+            ("x secret-1", 2, "x "),
+            ("a-much-longer-secret secret-1", 2, "*** "),
+            ("a-much-longer-secretsecret-1 x", 21, "****** x"),
+            ("short", 100, "short"),
+            ("é", 1, ""),
+        ] {
+            assert_eq!(masker.mask_beginning(text, limit), expected, "{text} {limit}");
         }
     }
 

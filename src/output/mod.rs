@@ -33,6 +33,7 @@ mod spill;
 mod tests;
 mod window;
 
+pub(crate) use cache::hermes_home;
 pub use cache::{SPILL_PREFIXES, prune, spill_dir};
 pub use clean::clean_text;
 pub use collector::{Collected, Collector, OutputLimits, Stream, Truncation};

@@ -14,12 +14,15 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
 use super::cell::OutputSink;
+use super::journal::{CallEntry, Journal};
 use crate::link::{CallHandler, IncomingCall, Reply};
 use crate::tools::{CallContext, ToolCall, ToolHost, ToolSpec, Workspace, validate_arguments};
 
 /// The authority of one cell.
 pub(super) struct Authority {
     pub(super) cell: u64,
+    /// The number of the cell in the audit log.
+    pub(super) entry: u64,
     pub(super) host: Arc<dyn ToolHost>,
     /// Names that may be called, in the host's order.
     pub(super) allowed: Vec<String>,
@@ -185,13 +188,15 @@ impl Authority {
 pub(super) struct Gate {
     current: RwLock<Option<Arc<Authority>>>,
     workspace: Arc<dyn Workspace>,
+    journal: Arc<Journal>,
 }
 
 impl Gate {
-    pub(super) fn new(workspace: Arc<dyn Workspace>) -> Self {
+    pub(super) fn new(workspace: Arc<dyn Workspace>, journal: Arc<Journal>) -> Self {
         Self {
             current: RwLock::new(None),
             workspace,
+            journal,
         }
     }
 
@@ -230,25 +235,45 @@ impl Gate {
 #[async_trait]
 impl CallHandler for Gate {
     async fn handle(&self, call: IncomingCall) -> Value {
+        let mut entry = self.journal.call(&call);
         let authority = match self.authority(call.cell) {
             Ok(authority) => authority,
-            Err(refusal) => return json!({ "error": refusal }),
+            Err(refusal) => {
+                let answer = entry.refuse(refusal);
+                entry.end(&answer);
+                return answer;
+            }
         };
+        entry.cell = Some(authority.entry);
         let reply = call.reply.clone();
         let _handled = reply.as_ref().map(|reply| authority.replies.handle(reply));
         let tool = call.tool.clone();
-        let answer = match authority.admit(&call) {
-            Ok(()) => self.answer(&authority, call).await,
-            Err(refusal) => json!({ "error": refusal }),
-        };
+        let answer = self.judge(&authority, call, &mut entry).await;
         authority
             .answers
             .remember(&tool, authority.spec(&tool).is_some(), &answer);
+        // Before the cell may end: its line comes last.
+        entry.end(&answer);
         answer
+    }
+
+    fn refused(&self, reason: &str) {
+        self.journal.unreadable(reason);
     }
 }
 
 impl Gate {
+    /// Lets a call of the running cell through, or says why not.
+    async fn judge(&self, authority: &Authority, call: IncomingCall, entry: &mut CallEntry<'_>) -> Value {
+        if let Some(failure) = self.journal.refusal_of_calls() {
+            return entry.refuse(format!("{} was not run: {failure}", call.tool));
+        }
+        match authority.admit(&call) {
+            Ok(()) => self.answer(authority, call).await,
+            Err(refusal) => entry.refuse(refusal),
+        }
+    }
+
     /// What the host has to say to an admitted call.
     async fn answer(&self, authority: &Authority, call: IncomingCall) -> Value {
         let reply = call.reply.filter(|_| authority.host.passes_answers_on());

@@ -13,6 +13,7 @@ use tracing::{debug, warn};
 use super::authority::Gate;
 use super::cell::Cell;
 use super::error::SessionError;
+use super::journal::{CellEntry, Journal};
 use super::live::Live;
 use super::options::SessionOptions;
 use super::report;
@@ -43,6 +44,7 @@ pub(crate) struct Inner {
     pub(super) options: SessionOptions,
     pub(super) workspace: Arc<SessionWorkspace>,
     pub(super) gate: Arc<Gate>,
+    journal: Arc<Journal>,
     pub(super) slots: Arc<Slots>,
     pub(super) state: Arc<tokio::sync::Mutex<State>>,
     pub(super) has_kernel: AtomicBool,
@@ -105,13 +107,15 @@ impl Session {
     pub(crate) fn new(options: SessionOptions, slots: Arc<Slots>) -> Result<Self, SessionError> {
         check_specs(options.host.tools())?;
         let workspace = Arc::new(SessionWorkspace::default());
+        let journal = Arc::new(Journal::new(&options));
         let state = State {
             standalone: (!options.keep_kernel).then(Standalone::switched_off),
             ..State::default()
         };
         Ok(Self {
             inner: Arc::new(Inner {
-                gate: Arc::new(Gate::new(workspace.clone())),
+                gate: Arc::new(Gate::new(workspace.clone(), journal.clone())),
+                journal,
                 workspace,
                 slots,
                 state: Arc::new(tokio::sync::Mutex::new(state)),
@@ -134,16 +138,31 @@ impl Session {
             Poll::Ready(state) => Box::pin(std::future::ready(state)),
             Poll::Pending => turn,
         };
-        let task = tokio::spawn(async move { inner.execute(cell, turn, queued).await });
+        let entry = Arc::new(inner.journal.cell(&cell));
+        let of_task = entry.clone();
+        // Recorded by the task: it ends also where nobody waits for it any more.
+        let task = tokio::spawn(async move {
+            let mut outcome = inner.execute(cell, turn, queued, &of_task).await;
+            of_task.end(&mut outcome);
+            outcome
+        });
         let outcome = task.await;
         guard.disarm();
         outcome.unwrap_or_else(|error| {
-            report::refused(
+            let mut outcome = report::refused(
                 &self.inner.options.target,
                 Phases::default(),
                 format!("the broker failed while it ran the cell ({error}); this is a bug of Talaria"),
-            )
+            );
+            entry.end(&mut outcome);
+            outcome
         })
+    }
+
+    /// The session's name in the audit log. It gives no access to the session.
+    #[must_use]
+    pub fn name_in_log(&self) -> &str {
+        self.inner.journal.session()
     }
 
     /// Discards the kernel's state; the next cell finds a fresh one.
@@ -161,6 +180,7 @@ impl Session {
         self.inner.abandon(&mut state).await;
         self.inner.leave(&mut state).await;
         self.inner.options.backend.settle().await;
+        self.inner.journal.flush().await;
     }
 
     /// How its target was reached, in lines for whoever wants to know; nothing before the first cell.
@@ -265,7 +285,7 @@ impl Inner {
         }
     }
 
-    async fn execute(self: Arc<Self>, cell: Cell, turn: Turn, queued: Instant) -> Outcome {
+    async fn execute(self: Arc<Self>, cell: Cell, turn: Turn, queued: Instant, entry: &CellEntry) -> Outcome {
         let target = &self.options.target;
         let mut phases = Phases::default();
         if let Err(error) = self.check(&cell) {
@@ -308,7 +328,7 @@ impl Inner {
                 }
                 Some(Ok(mut prepared)) => {
                     prepared.notices.splice(0..0, notices.clone());
-                    match self.run(&mut state, &cell, prepared, &mut phases).await {
+                    match self.run(&mut state, &cell, entry, prepared, &mut phases).await {
                         // The kernel had died unnoticed, and nothing of the cell ran.
                         Err(Unbegun::KernelGone(_)) if again => {
                             again = false;

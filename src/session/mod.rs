@@ -13,6 +13,7 @@ mod files;
 mod handle;
 mod here;
 mod hints;
+mod journal;
 mod live;
 mod options;
 mod phases;

@@ -58,6 +58,10 @@ pub struct SessionOptions {
     pub reconnect_timeout: Duration,
     /// How long a target lives that hears nothing of the broker.
     pub lease: Duration,
+    /// The log that cells and tool calls are recorded in, if they are.
+    pub audit: Option<crate::audit::Settings>,
+    /// Who asks, as the log names it; `None`: the account of this process.
+    pub principal: Option<String>,
 }
 
 impl SessionOptions {
@@ -86,6 +90,8 @@ impl SessionOptions {
             env: EnvPolicy::Normal,
             reconnect_timeout: Duration::from_secs(60),
             lease: Duration::from_secs(15 * 60),
+            audit: None,
+            principal: None,
         }
     }
 
@@ -142,6 +148,7 @@ impl SessionOptions {
             env: target.env,
             reconnect_timeout: config.reconnect_timeout,
             lease: config.lease,
+            audit: config.audit.settings(environment),
             ..Self::local("/", environment.clone())
         })
     }

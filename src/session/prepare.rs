@@ -193,6 +193,9 @@ impl Inner {
             protected = Protected::of_account(real.or(home.cloned()).as_deref());
             if place.is_here() {
                 protected.add_folder(&spill);
+                if let Some(audit) = &options.audit {
+                    protected.add_folder(&audit.folder);
+                }
             }
         }
         self.workspace

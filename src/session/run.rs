@@ -11,6 +11,7 @@ use super::cell::Cell;
 use super::course::{Course, Ran, Undone};
 use super::handle::{Inner, Prepared, State, Unbegun, phase};
 use super::hints;
+use super::journal::CellEntry;
 use super::live::{Live, Offer};
 use super::options::spill_folder;
 use super::report::{self, Facts, Verdict};
@@ -30,6 +31,7 @@ impl Inner {
         &self,
         state: &mut State,
         cell: &Cell,
+        entry: &CellEntry,
         mut prepared: Prepared,
         phases: &mut Phases,
     ) -> Result<Outcome, Unbegun> {
@@ -37,6 +39,9 @@ impl Inner {
         let Some(live) = &mut state.live else {
             return Ok(report::refused(&self.options.target, *phases, "the session has ended"));
         };
+        if let Err(refusal) = entry.announce(&masker).await {
+            return Ok(report::refused(&self.options.target, *phases, refusal));
+        }
         let limits = self.options.limits.with(&cell.limits);
         let specs = self.allowed(cell);
         let agent = live.agent.clone();
@@ -87,6 +92,7 @@ impl Inner {
         }
         let authority = Arc::new(Authority {
             cell: number,
+            entry: entry.number,
             host: self.host(cell).clone(),
             allowed: specs.iter().map(|spec| spec.name.clone()).collect(),
             budget: limits.max_tool_calls,

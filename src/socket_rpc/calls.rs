@@ -152,7 +152,10 @@ impl Connection {
                         _ = stream.read(&mut probe) => return Ok(()),
                     }
                 }
-                Err(refusal) => json!({ "error": refusal }),
+                Err(refusal) => {
+                    self.handler.refused(&refusal);
+                    json!({ "error": refusal })
+                }
             };
             write(&mut stream, &answer).await?;
         }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::WorkspaceError;
 
 /// Below the home of the account. With a slash at its end: and all below; with a star: all that begin so.
-const IN_HOME: [&str; 32] = [
+const IN_HOME: [&str; 34] = [
     ".ssh/authorized_keys*",
     ".ssh/config",
     ".ssh/environment",
@@ -43,7 +43,9 @@ const IN_HOME: [&str; 32] = [
     ".hermes/config.yaml",
     ".hermes/.env",
     ".hermes/cache/exec/",
+    ".hermes/talaria/",
     ".cache/talaria/",
+    ".local/state/talaria/",
 ];
 /// Of the system.
 const OF_THE_SYSTEM: [&str; 26] = [
