@@ -305,6 +305,7 @@ impl Bench {
         let mut broker = Command::new(env!("CARGO_BIN_EXE_talaria"))
             .args(["run", "--on", &format!("container:{}", container.0), "-c"])
             .arg("while True: print('x' * 1000)")
+            .env("TALARIA_AUDIT_ENABLED", "off")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

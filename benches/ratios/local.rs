@@ -141,6 +141,7 @@ impl Bench {
         for round in 0..41 {
             let mut command = Command::new(env!("CARGO_BIN_EXE_talaria"));
             command.args(["run", "-c", "pass", "--python"]).arg(&self.python);
+            command.env("TALARIA_AUDIT_FOLDER", self.folder.path().join("audit"));
             let time = run(command.current_dir(self.folder.path()))?;
             let bare = self.bare_python()?;
             if round > 0 {

@@ -24,6 +24,9 @@ const LOCK: &str = "lock";
 const TRIES: u32 = 100;
 const BETWEEN: Duration = Duration::from_millis(10);
 
+/// Time in which a line that is being written shows whole. Should it not, there is an empty line, which is none.
+const WRITING: Duration = Duration::from_millis(5);
+
 /// The folder, open for writing.
 pub(super) struct Files {
     settings: Settings,
@@ -188,8 +191,7 @@ impl Files {
 
 impl Open {
     fn new(folder: &Path, lock: File) -> io::Result<Self> {
-        let log =
-            private(OpenOptions::new().read(true).append(true).create(true)).open(folder.join(CURRENT))?;
+        let log = private(OpenOptions::new().read(true).append(true).create(true)).open(folder.join(CURRENT))?;
         let id = id(&log.metadata()?);
         Ok(Self { log, lock, id })
     }
@@ -216,14 +218,22 @@ fn hold(lock: &File, operation: FlockOperation) -> Held<'_> {
     Held(None)
 }
 
-/// Whether whoever wrote last did not get to the end of a line.
+/// Whether whoever wrote last did not get to the end of a line. Another may be writing at this moment: what it has
+/// written shows page by page.
 fn is_torn(log: &File) -> io::Result<bool> {
-    let size = log.metadata()?.len();
-    if size == 0 {
-        return Ok(false);
+    let mut before = None;
+    loop {
+        let size = log.metadata()?.len();
+        let mut last = [b'\n'];
+        if size > 0 {
+            log.read_at(&mut last, size - 1)?;
+        }
+        if last[0] == b'\n' || before == Some(size) {
+            return Ok(last[0] != b'\n');
+        }
+        before = Some(size);
+        std::thread::sleep(WRITING);
     }
-    let mut last = [0];
-    Ok(log.read_at(&mut last, size - 1)? == 1 && last[0] != b'\n')
 }
 
 /// Files that were put aside, the oldest first.
@@ -235,7 +245,8 @@ fn older(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        if let Some(number) = number(&entry.file_name()).filter(|_| entry.file_type().is_ok_and(|kind| kind.is_file())) {
+        if let Some(number) = number(&entry.file_name()).filter(|_| entry.file_type().is_ok_and(|kind| kind.is_file()))
+        {
             found.push((number, entry.path()));
         }
     }
@@ -303,7 +314,9 @@ impl Follower {
     /// A file cannot be read.
     pub fn read(&mut self) -> io::Result<Vec<u8>> {
         // Looked at before reading: what is written to a file before it is put aside is read to its end.
-        let there = fs::symlink_metadata(self.folder.join(CURRENT)).ok().map(|found| id(&found));
+        let there = fs::symlink_metadata(self.folder.join(CURRENT))
+            .ok()
+            .map(|found| id(&found));
         if let Some((file, _)) = &mut self.open {
             file.read_to_end(&mut self.begun)?;
         }
@@ -313,7 +326,11 @@ impl Follower {
                 file.read_to_end(&mut self.begun)?;
             }
         }
-        let end = self.begun.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let end = self
+            .begun
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |at| at + 1);
         let rest = self.begun.split_off(end);
         Ok(std::mem::replace(&mut self.begun, rest))
     }

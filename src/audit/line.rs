@@ -121,7 +121,12 @@ impl Line {
                     status: Some(end.status),
                     exit_code: end.exit_code.map(i64::from),
                     duration: Some(rounded(end.seconds)),
-                    phases: end.phases,
+                    phases: Phases {
+                        queue: end.phases.queue.map(rounded),
+                        connect: end.phases.connect.map(rounded),
+                        pull: end.phases.pull.map(rounded),
+                        start: end.phases.start.map(rounded),
+                    },
                     tool_calls: Some(end.tool_calls),
                     refused_calls: Some(end.refused_calls).filter(|calls| *calls > 0),
                     bytes_out: Some(end.printed),

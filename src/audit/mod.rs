@@ -13,6 +13,7 @@ mod record;
 mod redact;
 mod scripts;
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 mod tests;
 mod writer;
 

@@ -204,7 +204,10 @@ mod tests {
             ("echo v3ry-s3cret-value", "echo ***"),
             ("export API_KEY=abc123 && run", "export API_KEY=*** && run"),
             ("PGPASSWORD='a b' psql", "PGPASSWORD=*** psql"),
-            ("curl -H 'Authorization: Bearer abcdef123' x", "curl -H 'Authorization: Bearer ***' x"),
+            (
+                "curl -H 'Authorization: Bearer abcdef123' x",
+                "curl -H 'Authorization: Bearer ***' x",
+            ),
             ("curl -H \"X-Api-Key: abc\" x", "curl -H \"X-Api-Key: ***\" x"),
             ("curl -u bob:pw https://x", "curl -u bob:*** https://x"),
             ("git clone https://bob:pw@host/x", "git clone https://***@host/x"),
@@ -212,7 +215,10 @@ mod tests {
             ("login --password hunter2 now", "login --password *** now"),
             ("use ghp_0123456789abcdef0123", "use ***"),
             ("{\"password\":\"x y\",\"a\":1}", "{\"password\":***,\"a\":1}"),
-            ("{\"a\":\"{\\\"token\\\": \\\"x y\\\"}\"}", "{\"a\":\"{\\\"token\\\": ***}\"}"),
+            (
+                "{\"a\":\"{\\\"token\\\": \\\"x y\\\"}\"}",
+                "{\"a\":\"{\\\"token\\\": ***}\"}",
+            ),
             ("-----BEGIN RSA PRIVATE KEY-----\nabc", "***"),
             ("git log --oneline", "git log --oneline"),
         ] {
@@ -225,24 +231,37 @@ mod tests {
         for before in 120..=1_100 {
             let given = format!("{}v3ry-s3cret-value ghp_0123456789abcdef0123", ".".repeat(before));
             let shown = preview(&serde_json::json!({"command": given}).to_string());
-            assert!(!shown.contains("v3r") && !shown.contains("ghp_0123"), "{before}: {shown}");
+            assert!(
+                !shown.contains("v3r") && !shown.contains("ghp_0123"),
+                "{before}: {shown}"
+            );
         }
     }
 
     #[test]
     fn a_preview_is_short_and_holds_no_file() {
         assert_eq!(
-            preview(r#"{"path": "a b.txt", "content": "line\nline\n", "API_TOKEN": "x", "n": 3, "deep": {"my_secret": "x"}}"#),
+            preview(
+                r#"{"path": "a b.txt", "content": "line\nline\n", "API_TOKEN": "x", "n": 3, "deep": {"my_secret": "x"}}"#
+            ),
             r#"path="a b.txt" content=<10 bytes> API_TOKEN=*** n=3 deep={"my_secret":***}"#
         );
-        let long = preview(&serde_json::json!({"command": "é".repeat(50_000), "list": vec!["x".repeat(100); 100]}).to_string());
-        assert!(long.ends_with("…(100000 bytes) list=<list of 100>") && long.len() < 600, "{long}");
+        let long = preview(
+            &serde_json::json!({"command": "é".repeat(50_000), "list": vec!["x".repeat(100); 100]}).to_string(),
+        );
+        assert!(
+            long.ends_with("…(100000 bytes) list=<list of 100>") && long.len() < 600,
+            "{long}"
+        );
         let many: Map<String, Value> = (0..30).map(|n| (format!("a{n}"), n.into())).collect();
         assert!(preview(&Value::Object(many).to_string()).ends_with("a11=11 and 18 more"));
         let patch = "*** Begin Patch\n*** Update File: a.py\n@@\n-x = 'private'\n*** Delete File: b\n*** End Patch";
         assert_eq!(
             preview(&serde_json::json!({"mode": "patch", "patch": patch}).to_string()),
-            format!("mode=\"patch\" patch=<{} bytes: update \"a.py\", delete \"b\">", patch.len())
+            format!(
+                "mode=\"patch\" patch=<{} bytes: update \"a.py\", delete \"b\">",
+                patch.len()
+            )
         );
     }
 

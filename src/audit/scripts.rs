@@ -117,7 +117,14 @@ pub fn find(log_folder: &Path, beginning: &str) -> Result<(String, Vec<u8>), Str
     let folder = log_folder.join("scripts");
     let beginning = beginning.to_ascii_lowercase();
     if beginning.is_empty() || !beginning.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(format!("{beginning:?} is no digest: take the one that `talaria log` shows of a cell"));
+        return Err(format!(
+            "{beginning:?} is no digest: take the one that `talaria log` shows of a cell"
+        ));
+    }
+    if beginning.len() == DIGITS
+        && let Ok(source) = fs::read(path_of(&folder, &beginning))
+    {
+        return Ok((beginning, source));
     }
     let entries = fs::read_dir(&folder).map_err(|error| format!("{} cannot be read: {error}", folder.display()))?;
     let mut found: Vec<String> = entries

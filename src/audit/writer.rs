@@ -172,7 +172,9 @@ impl Thread {
             error: self.health.failure().clone(),
             ..Line::default()
         });
-        self.files.append(&json(&gap)?, None).map_err(|error| error.to_string())?;
+        self.files
+            .append(&json(&gap)?, None)
+            .map_err(|error| error.to_string())?;
         self.health.lost.fetch_sub(lost, Ordering::Relaxed);
         Ok(())
     }

@@ -48,6 +48,8 @@ pub(crate) enum Verb {
     Gc(Gc),
     /// Serve agents and editors that speak the Model Context Protocol
     Mcp(Mcp),
+    /// Show what was done: every cell and every tool call, who asked for it, where it ran
+    Log(Box<Log>),
     /// Print the tool's schema for a model
     Schema(Schema),
     /// Print the configuration that is in force, and where each value came from
@@ -186,6 +188,51 @@ pub(crate) struct Mcp {
     /// Web origin that may ask, such as https://app.example:443; no web page may otherwise (again for more)
     #[arg(long, value_name = "ORIGIN", requires = "http")]
     pub(crate) allow_origin: Vec<String>,
+}
+
+/// Show the audit log: cells and tool calls, the newest last.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Log {
+    #[command(subcommand)]
+    pub(crate) part: Option<LogPart>,
+    /// Lines that are shown, the last ones; 0 for all
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
+    pub(crate) lines: usize,
+    /// Only of the session whose name begins so
+    #[arg(long, value_name = "NAME")]
+    pub(crate) session: Option<String>,
+    /// Only of this target
+    #[arg(long, value_name = "TARGET")]
+    pub(crate) target: Option<String>,
+    /// Only calls of this tool
+    #[arg(long, value_name = "TOOL")]
+    pub(crate) tool: Option<String>,
+    /// Only of the last: 90s, 5m, 2h, 7d
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) since: Option<Duration>,
+    /// Only what failed, was refused, or has no end
+    #[arg(long)]
+    pub(crate) failed: bool,
+    /// Show the script of each cell
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) script: bool,
+    /// Go on with what is recorded from now on
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Print the lines as they are recorded, in JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Parts of the log.
+#[derive(Subcommand)]
+pub(crate) enum LogPart {
+    /// Print a script
+    Show {
+        /// Its digest, or the beginning of it
+        digest: String,
+    },
 }
 
 /// Print the schema of `execute_code`.

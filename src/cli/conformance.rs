@@ -43,8 +43,10 @@ pub(super) fn run(verb: &Conformance, global: &Global, environment: &Environment
             return Ok(exit::BROKER);
         }
     };
-    let options =
+    let mut options =
         SessionOptions::from_config(&config, &resolved, environment).map_err(|error| UsageError(error.to_string()))?;
+    // Thousands of calls that no agent made would push those of agents out of the log.
+    options.audit = None;
     let is_made = matches!(
         resolved.spec.kind(),
         TargetKind::Docker { .. } | TargetKind::Modal { .. }

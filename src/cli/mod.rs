@@ -9,6 +9,7 @@ mod exit;
 mod gc;
 mod holdings;
 mod host;
+mod log;
 mod ls;
 mod mcp;
 mod read_pdf;
@@ -38,7 +39,7 @@ pub(crate) fn main(environment: &Environment) -> u8 {
             };
         }
     };
-    if let Err(error) = log(&cli.global, environment) {
+    if let Err(error) = start_log(&cli.global, environment) {
         return fail(&error, exit::USAGE);
     }
     let global = &cli.global;
@@ -49,6 +50,7 @@ pub(crate) fn main(environment: &Environment) -> u8 {
         Verb::Ls(verb) => ls::run(&verb, environment),
         Verb::Gc(verb) => gc::run(&verb, environment),
         Verb::Mcp(verb) => mcp::run(&verb, global, environment),
+        Verb::Log(verb) => log::run(&verb, global, environment),
         Verb::Schema(schema) => schema::run(&schema, global, environment),
         Verb::Config(verb) => config::run(&verb, global, environment),
         Verb::ReadPdf => read_pdf::run(),
@@ -96,7 +98,7 @@ fn quiet_if_unread(written: io::Result<()>) -> anyhow::Result<()> {
     }
 }
 
-fn log(global: &Global, environment: &Environment) -> anyhow::Result<()> {
+fn start_log(global: &Global, environment: &Environment) -> anyhow::Result<()> {
     let level = match global.verbose {
         0 => "warn",
         1 => "info,talaria_broker=debug",

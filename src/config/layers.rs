@@ -227,7 +227,9 @@ fn meant(rest: &str, value: &str) -> Option<String> {
         return Some(format!("{OURS}{right}"));
     }
     let last = |path: &'static str| path.rsplit('.').next().unwrap_or(path);
-    let right = nearest(rest, KEYS.iter().map(|key| last(key.path)))?;
+    // Switches are named by common words: of those, only the very name counts.
+    let is_meant = |key: &&super::keys::Key| key.kind != Kind::Switch || variable(last(key.path)) == variable(rest);
+    let right = nearest(rest, KEYS.iter().filter(is_meant).map(|key| last(key.path)))?;
     KEYS.iter()
         .find(|key| last(key.path) == right)
         .map(|key| variable(key.path))

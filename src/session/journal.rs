@@ -107,12 +107,15 @@ impl Journal {
 
     /// A request that was refused before it could be read as a call.
     pub(super) fn unreadable(&self, reason: &str) {
-        self.refusal(CallEnd::answered(
+        self.refusal(
+            CallEnd::answered(
+                None,
+                Decision::Refused(reason.to_owned()),
+                std::time::Duration::ZERO,
+                &json!({ "error": reason }),
+            ),
             None,
-            Decision::Refused(reason.to_owned()),
-            std::time::Duration::ZERO,
-            &json!({ "error": reason }),
-        ), None);
+        );
     }
 
     fn refusal(&self, end: CallEnd, cell: Option<u64>) {
@@ -216,7 +219,12 @@ impl CallEntry<'_> {
     fn record(&mut self, answer: &Value) {
         let Some(call) = self.call.take() else { return };
         let is_refused = matches!(self.decision, Decision::Refused(_));
-        let end = CallEnd::answered(Some(call), std::mem::take(&mut self.decision), self.began.elapsed(), answer);
+        let end = CallEnd::answered(
+            Some(call),
+            std::mem::take(&mut self.decision),
+            self.began.elapsed(),
+            answer,
+        );
         if is_refused {
             self.journal.refusal(end, self.cell);
         } else {

@@ -171,5 +171,7 @@ pub(crate) async fn hold(target: &dyn Target) -> Process {
 
 /// Where the tested binary is.
 pub(crate) fn talaria() -> std::process::Command {
-    std::process::Command::new(PathBuf::from(env!("CARGO_BIN_EXE_talaria")))
+    let mut command = std::process::Command::new(PathBuf::from(env!("CARGO_BIN_EXE_talaria")));
+    command.env("TALARIA_AUDIT_ENABLED", "off");
+    command
 }

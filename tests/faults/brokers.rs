@@ -10,6 +10,7 @@ fn start(target: &str, code: &str) -> Process {
     let mut command = Command::new(env!("CARGO_BIN_EXE_talaria"));
     command.args(["run", "--on", target, "--timeout", "10m", "-c", code]);
     command
+        .env("TALARIA_AUDIT_ENABLED", "off")
         .env("TALARIA_CODE_EXECUTION_LEASE", "8s")
         .env("TALARIA_CODE_EXECUTION_RECONNECT_TIMEOUT", "6s")
         .stdin(Stdio::null())

@@ -1,0 +1,8 @@
+//! What is recorded of sessions, and how it is read.
+#![expect(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
+#![expect(clippy::print_stderr, reason = "a test that is skipped says so")]
+
+mod command;
+mod failures;
+mod recorded;
+mod rig;
