@@ -136,8 +136,9 @@ impl OwnedSessions {
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub fn open(&self, principal: &str, options: SessionOptions) -> Result<InUse, OpenError> {
+    pub fn open(&self, principal: &str, mut options: SessionOptions) -> Result<InUse, OpenError> {
         self.end_idle(Some(principal));
+        options.principal = Some(format!("client {principal}"));
         let handle = new_handle("session-")?;
         let target = options.target.clone();
         let mut sessions = self.lock();
