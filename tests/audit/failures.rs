@@ -1,5 +1,6 @@
 //! A log that cannot be written.
 
+use std::io::Write;
 use std::process::Command;
 
 use talaria_broker::outcome::Status;
@@ -13,7 +14,7 @@ impl Small {
     fn mount(path: std::path::PathBuf) -> Option<Self> {
         std::fs::create_dir(&path).unwrap();
         let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs"])
+            .args(["-t", "tmpfs", "-o", "size=512k,mode=700", "tmpfs"])
             .arg(&path)
             .output();
         mounted.is_ok_and(|done| done.status.success()).then_some(Self(path))
@@ -36,7 +37,8 @@ async fn a_full_disk_stops_no_cell_and_is_told_once() {
     let session = rig.open(rig.options());
     assert_eq!(run(&session, "print(1)").await.notice, None);
     let filler = small.0.join("filler");
-    std::fs::write(&filler, vec![0; 1 << 20]).unwrap_err();
+    let mut file = std::fs::File::create(&filler).unwrap();
+    while file.write_all(&[0; 512]).is_ok() {}
     let mut notices = Vec::new();
     for number in 0..30 {
         let outcome = run(&session, &format!("print('{}')", format!("{number} ").repeat(200))).await;
@@ -55,7 +57,8 @@ async fn a_full_disk_stops_no_cell_and_is_told_once() {
     let whole: Vec<talaria_broker::audit::Line> =
         log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     // The one that the disk was full in may be torn.
-    assert!(log.lines().count() - whole.len() <= 1, "{log}");
+    let torn = log.lines().filter(|line| !line.is_empty()).count() - whole.len();
+    assert!(torn <= 1, "{log}");
     let gap = whole.iter().position(|line| line.event == "gap").unwrap();
     assert!(whole[gap].lost.unwrap() > 0);
     assert_eq!(story(&whole[whole.len() - 2..]), ["32 start", "32 cell"]);
