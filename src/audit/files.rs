@@ -74,18 +74,22 @@ impl Files {
         self.remove_old()
     }
 
-    /// Writes a line, and the script that it names.
-    pub(super) fn append(&mut self, line: &[u8], script: Option<(&str, &[u8])>) -> io::Result<()> {
+    /// Writes a line, and the script that it names. The line alone where there is no room for both: then with what
+    /// prevents the script.
+    ///
+    /// # Errors
+    /// The line is not written.
+    pub(super) fn append(&mut self, line: &[u8], script: Option<(&str, &[u8])>) -> io::Result<Option<io::Error>> {
         self.open()?;
         let written = self.append_to_open(line, script);
-        if written.is_err() {
+        if !matches!(written, Ok(None)) {
             // It may be gone, or its disk; the next line starts afresh.
             self.open = None;
         }
         written
     }
 
-    fn append_to_open(&mut self, line: &[u8], script: Option<(&str, &[u8])>) -> io::Result<()> {
+    fn append_to_open(&mut self, line: &[u8], script: Option<(&str, &[u8])>) -> io::Result<Option<io::Error>> {
         self.reopen_if_moved()?;
         let Some(open) = &self.open else {
             return Err(io::ErrorKind::NotFound.into());
@@ -100,9 +104,7 @@ impl Files {
             return Err(io::ErrorKind::NotFound.into());
         };
         let _held = hold(&open.lock, FlockOperation::NonBlockingLockShared);
-        if let Some((digest, source)) = script {
-            self.scripts.keep(digest, source)?;
-        }
+        let unkept = script.and_then(|(digest, source)| self.scripts.keep(digest, source).err());
         let mut whole = Vec::with_capacity(line.len() + 2);
         if is_torn(&open.log)? {
             whole.push(b'\n');
@@ -118,7 +120,7 @@ impl Files {
                 "no more than a part of a line was written",
             ));
         }
-        Ok(())
+        Ok(unkept)
     }
 
     /// Another broker may have put the file aside, or somebody removed it.

@@ -127,8 +127,10 @@ impl Thread {
                     let _ = self.note(opened, 0);
                 }
                 Message::Line(record, told) => {
-                    let written = self.write(&record);
-                    let result = self.note(written, 1);
+                    let result = match self.write(&record) {
+                        Ok(unkept) => self.note(unkept.map_or(Ok(()), Err), 0),
+                        Err(error) => self.note(Err(error), 1),
+                    };
                     if let Some(told) = told {
                         // Who asked may be gone.
                         let _ = told.send(result);
@@ -141,7 +143,8 @@ impl Thread {
         }
     }
 
-    fn write(&mut self, record: &Record) -> Result<(), String> {
+    /// Writes a line; what prevents its script.
+    fn write(&mut self, record: &Record) -> Result<Option<String>, String> {
         let line = self.signed(Line::of(record));
         let source = match &record.event {
             Event::Start(script) => Some(&script.0),
@@ -156,7 +159,8 @@ impl Thread {
         self.tell_gap()?;
         let script = line.script.as_deref().zip(masked.as_deref());
         let text = json(&line)?;
-        self.files.append(&text, script).map_err(|error| error.to_string())
+        let unkept = self.files.append(&text, script).map_err(|error| error.to_string())?;
+        Ok(unkept.map(|error| error.to_string()))
     }
 
     /// A line that says how many are missing before it.

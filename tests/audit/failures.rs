@@ -50,6 +50,7 @@ async fn a_full_disk_stops_no_cell_and_is_told_once() {
         notices[0].contains("audit log") && notices[0].contains("cannot be written"),
         "{notices:?}"
     );
+    drop(file);
     std::fs::remove_file(&filler).unwrap();
     assert_eq!(run(&session, "print('again')").await.notice, None);
     rig.broker.close().await;
@@ -61,6 +62,7 @@ async fn a_full_disk_stops_no_cell_and_is_told_once() {
     assert!(torn <= 1, "{log}");
     let gap = whole.iter().position(|line| line.event == "gap").unwrap();
     assert!(whole[gap].lost.unwrap() > 0);
+    assert_eq!(whole.iter().filter(|line| line.event == "gap").count(), 1, "{log}");
     assert_eq!(story(&whole[whole.len() - 2..]), ["32 start", "32 cell"]);
 }
 

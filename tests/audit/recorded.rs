@@ -211,20 +211,24 @@ async fn a_cell_in_a_container_is_recorded_as_one_here() {
     );
     assert_eq!(run(&session, &code).await.status, Status::Success);
     let lines = rig.lines().await;
+    let mut story = story(&lines);
     assert_eq!(
-        story(&lines),
+        (story.remove(0), story.pop().unwrap()),
+        ("1 start".to_owned(), "1 cell".to_owned())
+    );
+    // What the target answered itself is told here a little later.
+    story.sort();
+    assert_eq!(
+        story,
         [
-            "1 start",
-            "1 write_file allowed",
-            "1 read_file allowed",
-            "1 read_file allowed",
             "1 nope refused",
-            "1 cell"
+            "1 read_file allowed",
+            "1 read_file allowed",
+            "1 write_file allowed"
         ]
     );
     assert!(lines.iter().all(|line| line.target == target));
-    assert!(
-        lines[3].error.is_some() && !text(&rig.path("audit")).contains(SECRET),
-        "{lines:?}"
-    );
+    let mut calls = lines.iter().filter(|line| line.tool.as_deref() == Some("read_file"));
+    assert!(calls.any(|call| call.error.is_some()), "{lines:?}");
+    assert!(!text(&rig.path("audit")).contains(SECRET), "{lines:?}");
 }
