@@ -80,7 +80,7 @@
 //!
 //! [`session`] is what a caller uses, [`outcome`] what it gets back, [`tools`] what scripts can call.
 //! Below them: [`kernel`] (a session's supervisor and its kernel), [`link`], [`socket_rpc`], [`file_rpc`] and [`alone_rpc`] (how
-//! messages travel), [`backends`] (how a process starts on a target), [`web`] (search and pages). `ARCHITECTURE.md` has the map.
+//! messages travel), [`backends`] (how a process starts on a target), [`web`] (search and pages). Above them: [`mcp`], for clients that speak that protocol. `ARCHITECTURE.md` has the map.
 
 pub mod alone_rpc;
 pub mod audit;

@@ -93,6 +93,8 @@ pub struct Execution {
     pub target: String,
     /// Whether it goes on when the caller goes away.
     pub detached: bool,
+    /// When it was handed over.
+    pub started: Instant,
     principal: String,
     key: Option<(String, u64)>,
     cancel: Cancel,
@@ -228,6 +230,7 @@ impl Executions {
             session: session.handle.clone(),
             target: session.target.clone(),
             detached: request.detached,
+            started: Instant::now(),
             principal: request.principal.to_owned(),
             key,
             cancel: cell.cancel.clone(),
@@ -269,6 +272,21 @@ impl Executions {
             _ => None,
         })
         .collect()
+    }
+
+    /// The last executions of a session that run or have an outcome, the first to start first, at most `count`.
+    #[must_use]
+    pub fn of_session(&self, principal: &str, session: &str, count: usize) -> Vec<Arc<Execution>> {
+        let mut registry = self.lock();
+        registry.forget_old();
+        let all = registry.by_handle.values();
+        let mut found: Vec<Arc<Execution>> = all
+            .filter(|one| one.principal == principal && one.session == session)
+            .filter(|one| !matches!(one.ended(), Some(Ended::Forgotten)))
+            .cloned()
+            .collect();
+        found.sort_by_key(|one| one.started);
+        found.split_off(found.len().saturating_sub(count))
     }
 
     /// Interrupts what runs or waits in a session.
@@ -362,6 +380,7 @@ mod tests {
             session: String::new(),
             target: String::new(),
             detached: false,
+            started: Instant::now(),
             principal: "p".to_owned(),
             key: Some((format!("key-{number}"), 0)),
             cancel: Cancel::new(),

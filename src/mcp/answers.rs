@@ -4,7 +4,7 @@ use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Map, Value, json};
 
 use super::spill;
-use crate::broker::{Ended, Execution, Stage};
+use crate::broker::{Ended, Execution, Progress, Stage};
 use crate::outcome::{Outcome, Status};
 
 /// A structured answer, and the same as text.
@@ -45,6 +45,21 @@ pub(super) fn of_execution(execution: &Execution) -> CallToolResult {
     }
 }
 
+/// The word for how it stands, as the answers that are about it say it.
+pub(super) fn status(execution: &Execution) -> Value {
+    match execution.ended() {
+        Some(Ended::With(outcome)) => json!(outcome.status),
+        _ => stage(&execution.progress()).into(),
+    }
+}
+
+fn stage(progress: &Progress) -> &'static str {
+    match progress.stage {
+        Stage::Queued => "queued",
+        Stage::Running | Stage::Done => "running",
+    }
+}
+
 fn of_outcome(outcome: &Outcome, extra: Map<String, Value>) -> CallToolResult {
     // An outcome is plain data, which has a form in JSON.
     let mut value = serde_json::to_value(outcome).unwrap_or_default();
@@ -58,10 +73,8 @@ fn of_outcome(outcome: &Outcome, extra: Map<String, Value>) -> CallToolResult {
 
 fn under_way(execution: &Execution, mut fields: Map<String, Value>) -> Value {
     let progress = execution.progress();
-    let (status, what) = match progress.stage {
-        Stage::Queued => ("queued", "has not begun"),
-        Stage::Running | Stage::Done => ("running", "goes on"),
-    };
+    let status = stage(&progress);
+    let what = if status == "queued" { "has not begun" } else { "goes on" };
     let told = json!({
         "status": status,
         "target": execution.target,

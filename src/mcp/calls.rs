@@ -23,6 +23,9 @@ const PROGRESS: Duration = Duration::from_secs(1);
 /// Time in which an interrupted script should have ended: the grace that its processes get, and some for the way.
 const INTERRUPTED: Duration = Duration::from_secs(15);
 
+/// Executions of a session that a list of sessions names.
+const EXECUTIONS_LISTED: usize = 5;
+
 /// What became of a call that waits.
 enum Followed {
     /// The script has ended, or the time to wait has.
@@ -129,11 +132,19 @@ impl Server {
     pub(super) fn session_list(&self, caller: &Caller) -> CallToolResult {
         let sessions = self.shared.sessions.list(&caller.principal);
         let told = sessions.iter().map(|one| {
+            let executions = self
+                .shared
+                .executions
+                .of_session(&caller.principal, &one.handle, EXECUTIONS_LISTED);
+            let executions = executions.iter().map(|execution| {
+                json!({"execution": execution.handle, "status": answers::status(execution)})
+            });
             json!({
                 "session": one.handle,
                 "target": one.target,
                 "busy": one.is_busy(),
                 "idle_seconds": one.idle().as_secs(),
+                "executions": executions.collect::<Vec<_>>(),
                 "working_directory": one.session.working_directory().map(|folder| folder.to_string_lossy().into_owned()),
             })
         });

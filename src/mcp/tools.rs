@@ -166,9 +166,10 @@ fn execution_cancel() -> Offered {
 fn session_list() -> Offered {
     let spec = ToolSpec {
         name: "session_list".to_owned(),
-        doc: "List the sessions that are open: their handles and targets, whether a script runs, and the working \
-              directory. Use it when a handle was lost."
-            .to_owned(),
+        doc:
+            "List the sessions that are open: their handles and targets, whether a script runs, the working directory, \
+              and the last executions with their status. Use it when a handle was lost."
+                .to_owned(),
         schema: object(&json!({}), &[]),
     };
     let answer = json!({
@@ -181,8 +182,13 @@ fn session_list() -> Offered {
                 "busy": {"type": "boolean"},
                 "idle_seconds": {"type": "number"},
                 "working_directory": or_null("string"),
+                "executions": {"type": "array", "items": {
+                    "type": "object",
+                    "properties": {"execution": {"type": "string"}, "status": {"type": "string"}},
+                    "required": ["execution", "status"],
+                }},
             },
-            "required": ["session", "target", "busy", "idle_seconds", "working_directory"],
+            "required": ["session", "target", "busy", "idle_seconds", "working_directory", "executions"],
         }}},
         "required": ["sessions"],
     });

@@ -89,6 +89,33 @@ fn a_script_that_takes_longer_than_a_call_waits_goes_on() {
 }
 
 #[test]
+fn who_lost_a_handle_finds_it_in_the_list() {
+    let mut client = Client::ready();
+    // Given up before an answer named it.
+    let code = "import os, time\nwhile not os.path.exists('go'): time.sleep(.02)\nprint('found')";
+    let id = client.send_call("execute_code", json!({"code": code, "detach": true}));
+    client.notify("notifications/cancelled", json!({"requestId": id}));
+    let mut listed = json!(null);
+    until("it is listed", || {
+        listed = client.call("session_list", json!({}))["structuredContent"]["sessions"][0]["executions"][0].clone();
+        listed["status"] == "running"
+    });
+    std::fs::write(client.folder().join("go"), "").unwrap();
+    let ended = client.call("execution_status", json!({"execution": listed["execution"]}));
+    assert_eq!(ended["structuredContent"]["output"], "found\n");
+    let failed = client.execute(json!({"code": "1 / 0"}));
+    let listed = client.call("session_list", json!({}))["structuredContent"]["sessions"][0]["executions"].clone();
+    let statuses: Vec<_> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["status"].clone())
+        .collect();
+    assert_eq!(statuses, ["success", "error"]);
+    assert_eq!(listed[1]["execution"], failed["execution"]);
+}
+
+#[test]
 fn asking_again_never_runs_it_twice() {
     let mut client = Client::ready();
     let code = "import time\nopen('runs', 'a').write('x')\ntime.sleep(.5)\nprint('once')";
