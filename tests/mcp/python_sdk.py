@@ -23,7 +23,8 @@ from mcp import Client, MCPError, StdioServerParameters
 TALARIA = os.path.abspath(sys.argv[1])
 #: Bounds a hang; says nothing of speed.
 LIMIT = 120
-FOLDER = Path(tempfile.mkdtemp())
+TEMPORARY = tempfile.TemporaryDirectory(prefix="talaria-mcp-")
+FOLDER = Path(TEMPORARY.name)
 ENVIRONMENT = {
     "PATH": os.environ["PATH"],
     "HERMES_HOME": str(FOLDER / "hermes"),
@@ -193,4 +194,6 @@ async def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(anyio.run(main))
+    with TEMPORARY:
+        code = anyio.run(main)
+    sys.exit(code)

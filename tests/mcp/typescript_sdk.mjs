@@ -6,7 +6,7 @@
 // FOLDER holds `node_modules` with both.
 import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
-import { mkdtempSync, readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
@@ -166,4 +166,5 @@ await attempt("inspector, http: runs a script", async () => {
 
 http.kill("SIGTERM");
 await once(http, "exit");
+rmSync(folder, { recursive: true });
 process.exit(failed ? 1 : 0);
