@@ -22,6 +22,8 @@ EXAMPLE_SEARCH = 10_000
 #: Names of ignore files, the strongest first.
 RULES = (b".rgignore", b".ignore", b".gitignore")
 _OF_GIT = (2, 3)
+#: Folders whose files the kernel makes up as they are read: nobody who searches a whole machine means these.
+OF_THE_KERNEL = (b"/proc", b"/sys")
 
 
 class OddRules(Exception):
@@ -67,7 +69,7 @@ class Walk:
         self._heeds = heeds
         self._failed = failed
         self._length = len(root) + (root != b"/")
-        self._own = (b"/proc/%d" % os.getpid(), b"/proc/%d" % os.getppid())
+        self._own = (b"/proc/%d" % os.getpid(), b"/proc/%d" % os.getppid(), *OF_THE_KERNEL)
         self._needs_git = _is_in_repository(root)
         #: Entries that were come by.
         self.seen = 1

@@ -11,6 +11,7 @@ from target_side import load
 search = load("search")
 searchers = load("searchers")
 processes = load("processes")
+search_walk = load("search_walk")
 workspace = load("workspace")
 
 # What Python tries for longer than anybody waits.
@@ -148,3 +149,18 @@ def test_time_in_which_it_stood_still_is_not_charged(monkeypatch):
             now[0] += search.TICK
             clock._look()
     assert "60 s" in clock.complaint()
+
+
+def test_who_searches_a_whole_machine_does_not_mean_the_files_of_the_kernel(tmp_path, monkeypatch):
+    for name in ("here", "made", "made/up"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "f").write_text("")
+    assert search_walk.OF_THE_KERNEL == (b"/proc", b"/sys")
+    monkeypatch.setattr(search_walk, "OF_THE_KERNEL", (os.fsencode(tmp_path / "made"),))
+
+    def found(root):
+        walk = search_walk.Walk(os.fsencode(root), None, True, lambda path, error: None)
+        return [path for path, _ in walk.files()]
+
+    assert found(tmp_path) == [b"here/f"]
+    assert found(tmp_path / "made") == [b"f", b"up/f"]

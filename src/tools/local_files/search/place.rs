@@ -227,10 +227,18 @@ fn odd(folder: &Path, rules: &Path) -> String {
     )
 }
 
-/// Leaves out what is the broker's own: its process, and the folders of sessions.
+/// Folders whose files are made up by the kernel as they are read, some of them without end: nobody who searches all that
+/// is on a machine means these.
+const OF_THE_KERNEL: [&str; 2] = ["/proc", "/sys"];
+
+/// Leaves out what is the broker's own, its process and the folders of sessions, and what is the kernel's.
 fn not_of_the_broker() -> impl Fn(&DirEntry) -> bool + Clone {
     let own = PathBuf::from(format!("/proc/{}", std::process::id()));
-    move |entry: &DirEntry| entry.path() != own && !(is_dir(entry) && is_of_session(entry.file_name().as_bytes()))
+    move |entry: &DirEntry| {
+        let path = entry.path();
+        let is_of_the_kernel = OF_THE_KERNEL.iter().any(|folder| path == Path::new(folder));
+        path != own && !is_of_the_kernel && !(is_dir(entry) && is_of_session(entry.file_name().as_bytes()))
+    }
 }
 
 /// Whether a folder with this name is that of a session.
@@ -287,5 +295,22 @@ mod tests {
         }
         assert_eq!(prefix(Path::new("/w"), Path::new("/home/u/x"), "~/x", true), "~/x/");
         assert_eq!(prefix(Path::new("/w"), Path::new("/w/./a/f"), "./a/f", false), "a/f");
+    }
+
+    #[test]
+    fn who_searches_a_whole_machine_does_not_mean_the_files_of_the_kernel() {
+        let names = |root: &str| -> Vec<PathBuf> {
+            let mut walk = WalkBuilder::new(root);
+            let is_meant = not_of_the_broker();
+            walk.max_depth(Some(1))
+                .filter_entry(move |entry| entry.depth() == 0 || is_meant(entry));
+            walk.build().flatten().skip(1).map(DirEntry::into_path).collect()
+        };
+        let found = names("/");
+        assert!(found.contains(&PathBuf::from("/etc")), "{found:?}");
+        for folder in OF_THE_KERNEL {
+            assert!(!found.contains(&PathBuf::from(folder)), "{found:?}");
+            assert!(!names(folder).is_empty(), "{folder}");
+        }
     }
 }
