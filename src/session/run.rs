@@ -151,7 +151,8 @@ impl Inner {
             Err(Undone::Lost(reason)) => Err(reason),
         };
         let relinks = agent.link().relinks();
-        if relinks.count > links {
+        // Where it was not made again in the end, the error says what became of it.
+        if relinks.count > links && done.is_ok() {
             prepared.notices.push(format!(
                 "the link to the target was lost and made again while the cell ran ({}); nothing of it was lost",
                 relinks.reason

@@ -51,6 +51,7 @@ fn a_sandbox_that_ends_under_a_cell_is_told() {
             outcome.status == Status::Error && error.contains(words),
             "{how}: {outcome:#?}"
         );
+        assert!(!outcome.notice.unwrap_or_default().contains("made again"), "{how}");
     }
     rig.end();
 }

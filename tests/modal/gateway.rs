@@ -218,6 +218,8 @@ fn a_sandbox_that_has_ended_is_told_and_another_takes_its_place() {
         outcome.status == Status::Error && error.contains("its sandbox has ended"),
         "{outcome:#?}"
     );
+    // What was lost is not said to be there again.
+    assert!(!outcome.notice.unwrap_or_default().contains("made again"));
     rig.end();
 }
 
