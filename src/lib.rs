@@ -105,5 +105,6 @@ pub mod session;
 pub mod socket_rpc;
 mod suggest;
 pub mod target;
+pub mod telemetry;
 pub mod tools;
 pub mod web;

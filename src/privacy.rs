@@ -6,7 +6,7 @@
 
 use std::ffi::CStr;
 
-use crate::environment::{Environment, is_secret_name};
+use crate::environment::{Environment, is_broker_credential, is_secret_name};
 
 #[expect(unsafe_code, reason = "the C library's own variable")]
 unsafe extern "C" {
@@ -29,7 +29,7 @@ pub fn take_environment() -> Environment {
         #[expect(unsafe_code, reason = "changing the environment of a process is")]
         unsafe {
             std::env::remove_var(name);
-            if !is_secret_name(name) {
+            if !is_secret_name(name) && !is_broker_credential(name) {
                 std::env::set_var(name, value);
             }
         }

@@ -20,7 +20,7 @@ const FLOORS: &[&[&str]] = &[
         "suggest",
         "target",
     ],
-    &["backends", "web"],
+    &["backends", "telemetry", "web"],
     &["link"],
     &["socket_rpc", "file_rpc", "alone_rpc"],
     &["kernel"],

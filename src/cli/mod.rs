@@ -23,7 +23,13 @@ use anyhow::Context;
 use clap::Parser;
 use talaria_broker::config::{Config, Flags, Sources};
 use talaria_broker::environment::Environment;
-use tracing_subscriber::EnvFilter;
+use talaria_broker::session::proxies;
+use talaria_broker::telemetry::Export;
+use tracing::warn;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 use args::{Cli, Global, Verb};
 
@@ -39,9 +45,10 @@ pub(crate) fn main(environment: &Environment) -> u8 {
             };
         }
     };
-    if let Err(error) = start_log(&cli.global, environment) {
-        return fail(&error, exit::USAGE);
-    }
+    let export = match start_log(&cli.global, environment) {
+        Ok(export) => export,
+        Err(error) => return fail(&error, exit::USAGE),
+    };
     let global = &cli.global;
     let result = match cli.verb {
         Verb::Run(verb) => run::run(&verb, global, environment),
@@ -56,6 +63,9 @@ pub(crate) fn main(environment: &Environment) -> u8 {
         Verb::ReadPdf => read_pdf::run(),
         Verb::Completions { shell } => completions::run(shell),
     };
+    if let Some(export) = export {
+        export.end();
+    }
     result.unwrap_or_else(|error| {
         let usage = error.downcast_ref::<UsageError>().is_some();
         fail(&error, if usage { exit::USAGE } else { exit::BROKER })
@@ -98,7 +108,8 @@ fn quiet_if_unread(written: io::Result<()>) -> anyhow::Result<()> {
     }
 }
 
-fn start_log(global: &Global, environment: &Environment) -> anyhow::Result<()> {
+/// Starts the log, and the export of traces where that is asked for.
+fn start_log(global: &Global, environment: &Environment) -> anyhow::Result<Option<Export>> {
     let level = match global.verbose {
         0 => "warn",
         1 => "info,talaria_broker=debug",
@@ -128,15 +139,16 @@ fn start_log(global: &Global, environment: &Environment) -> anyhow::Result<()> {
         "tonic=info",
         "tower=info",
         "html5ever=error",
+        // Spans are exported; in the log they would say the same over and over.
+        "talaria::trace=off",
     ]
     .map(str::parse::<tracing_subscriber::filter::Directive>);
     let filter = quiet
         .into_iter()
         .flatten()
         .fold(filter, tracing_subscriber::EnvFilter::add_directive);
-    let builder = tracing_subscriber::fmt().with_env_filter(filter);
-    match &global.log_file {
-        None => builder.with_writer(io::stderr).with_ansi(false).init(),
+    let writer = match &global.log_file {
+        None => BoxMakeWriter::new(io::stderr),
         Some(path) => {
             use std::os::unix::fs::OpenOptionsExt;
             let file = std::fs::OpenOptions::new()
@@ -145,10 +157,23 @@ fn start_log(global: &Global, environment: &Environment) -> anyhow::Result<()> {
                 .mode(0o600)
                 .open(path)
                 .with_context(|| format!("the log file {} cannot be opened", path.display()))?;
-            builder.with_writer(std::sync::Mutex::new(file)).with_ansi(false).init();
+            BoxMakeWriter::new(std::sync::Mutex::new(file))
         }
+    };
+    let (export, refused) = match Export::start(environment, proxies(environment)) {
+        Ok(export) => (export, None),
+        Err(refused) => (None, Some(refused)),
+    };
+    let log = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
+    tracing_subscriber::registry()
+        .with(log.with_filter(filter))
+        .with(export.as_ref().map(Export::layer))
+        .init();
+    // A setting that is meant for many programs stops none.
+    if let Some(refused) = refused {
+        warn!("{refused}");
     }
-    Ok(())
+    Ok(export)
 }
 
 /// The configuration in force, with its warnings said.

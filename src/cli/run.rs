@@ -13,6 +13,7 @@ use talaria_broker::environment::{Environment, PassRules};
 use talaria_broker::outcome::{Outcome, Status};
 use talaria_broker::session::{Cancel, Cell, Session, SessionOptions};
 use talaria_broker::target::TargetKind;
+use talaria_broker::telemetry::TraceContext;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::{Global, Run};
@@ -20,7 +21,11 @@ use super::stream::Terminal;
 use super::{UsageError, exit, say};
 
 pub(super) fn run(verb: &Run, global: &Global, environment: &Environment) -> anyhow::Result<u8> {
-    let cells = cells(verb)?;
+    let mut cells = cells(verb)?;
+    let trace = TraceContext::of_environment(environment);
+    for cell in &mut cells {
+        cell.trace.clone_from(&trace);
+    }
     let flags = Flags {
         target: verb.on.clone(),
         mode: verb.mode,

@@ -19,7 +19,7 @@ pub const SECRET_WORDS: [&str; 12] = [
 ];
 
 /// The variables that the broker itself reads as credentials. Beside them count all secret names that begin with `TALARIA_`.
-pub const BROKER_CREDENTIALS: [&str; 9] = [
+pub const BROKER_CREDENTIALS: [&str; 11] = [
     "MODAL_TOKEN_ID",
     "MODAL_TOKEN_SECRET",
     "MODAL_GATEWAY_TOKEN",
@@ -29,6 +29,8 @@ pub const BROKER_CREDENTIALS: [&str; 9] = [
     "EXA_API_KEY",
     "FIRECRAWL_API_KEY",
     "SEARXNG_API_KEY",
+    "OTEL_EXPORTER_OTLP_HEADERS",
+    "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
 ];
 
 /// The only variables of the `HERMES_` family that pass without being named.

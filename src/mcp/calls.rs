@@ -15,6 +15,7 @@ use super::tools::WAIT;
 use crate::broker::{Ended, Execution, Progress, Request, Stage, fingerprint};
 use crate::limits::LimitOverrides;
 use crate::session::Cell;
+use crate::telemetry::TraceContext;
 
 /// When a client that asked for it first hears of progress, and how often from then on.
 const FIRST_PROGRESS: Duration = Duration::from_millis(250);
@@ -32,6 +33,15 @@ enum Followed {
     Answered,
     /// The client does not want an answer any more.
     GivenUp,
+}
+
+/// The trace that a client names beside its request.
+fn trace(context: &RequestContext<RoleServer>) -> Option<TraceContext> {
+    let text = |name: &str| context.meta.get(name)?.as_str().map(str::to_owned);
+    Some(TraceContext {
+        traceparent: text("traceparent")?,
+        tracestate: text("tracestate").unwrap_or_default(),
+    })
 }
 
 impl Server {
@@ -58,6 +68,7 @@ impl Server {
             is_new = chosen.is_new;
             let mut cell = Cell::new(asked.code.clone());
             cell.reset = asked.reset;
+            cell.trace = trace(context);
             cell.limits = LimitOverrides {
                 timeout: asked.timeout,
                 ..LimitOverrides::default()

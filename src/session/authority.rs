@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use tracing::warn;
+use tracing::{Instrument, warn};
 
 use super::cell::OutputSink;
 use super::journal::{CallEntry, Journal};
@@ -23,6 +23,8 @@ pub(super) struct Authority {
     pub(super) cell: u64,
     /// The number of the cell in the audit log.
     pub(super) entry: u64,
+    /// The span of the cell.
+    pub(super) span: tracing::Span,
     pub(super) host: Arc<dyn ToolHost>,
     /// Names that may be called, in the host's order.
     pub(super) allowed: Vec<String>,
@@ -244,7 +246,7 @@ impl CallHandler for Gate {
                 return answer;
             }
         };
-        entry.cell = Some(authority.entry);
+        entry.of_cell(&authority);
         let reply = call.reply.clone();
         let _handled = reply.as_ref().map(|reply| authority.replies.handle(reply));
         let tool = call.tool.clone();
@@ -269,7 +271,7 @@ impl Gate {
             return entry.refuse(format!("{} was not run: {failure}", call.tool));
         }
         match authority.admit(&call) {
-            Ok(()) => self.answer(authority, call).await,
+            Ok(()) => self.answer(authority, call).instrument(entry.span.clone()).await,
             Err(refusal) => entry.refuse(refusal),
         }
     }

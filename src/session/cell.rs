@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::cancel::Cancel;
 use crate::limits::LimitOverrides;
 use crate::output::Stream;
+use crate::telemetry::TraceContext;
 use crate::tools::ToolHost;
 
 /// The text of a cell.
@@ -62,6 +63,8 @@ pub struct Cell {
     pub sink: Option<Arc<dyn OutputSink>>,
     /// The caller's switch.
     pub cancel: Cancel,
+    /// The trace that the caller is in.
+    pub trace: Option<TraceContext>,
 }
 
 impl Cell {
@@ -88,6 +91,7 @@ impl Cell {
             reset: false,
             sink: None,
             cancel: Cancel::new(),
+            trace: None,
         }
     }
 

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedMutexGuard;
-use tracing::{debug, warn};
+use tracing::{Instrument, debug, warn};
 
 use super::authority::Gate;
 use super::cell::Cell;
@@ -18,6 +18,7 @@ use super::live::Live;
 use super::options::SessionOptions;
 use super::report;
 use super::slots::Slots;
+use super::spans;
 use super::standalone::Standalone;
 use super::workspace::SessionWorkspace;
 use crate::backends::Target;
@@ -101,6 +102,8 @@ pub(super) struct Starting {
     pub(super) since: Instant,
     /// What was lost with the one before it: not yet told, should this one not start.
     pub(super) lost: Option<String>,
+    /// Ends when the start has.
+    pub(super) _span: tracing::Span,
 }
 
 impl Session {
@@ -140,12 +143,16 @@ impl Session {
         };
         let entry = Arc::new(inner.journal.cell(&cell));
         let of_task = entry.clone();
+        let span = spans::cell(&cell, inner.journal.session(), entry.number, &inner.options.target);
+        let in_span = span.clone();
         // Recorded by the task: it ends also where nobody waits for it any more.
-        let task = tokio::spawn(async move {
+        let course = async move {
             let mut outcome = inner.execute(cell, turn, queued, &of_task).await;
             of_task.end(&mut outcome);
+            spans::cell_ended(&in_span, &outcome);
             outcome
-        });
+        };
+        let task = tokio::spawn(course.instrument(span));
         let outcome = task.await;
         guard.disarm();
         outcome.unwrap_or_else(|error| {

@@ -5,9 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use serde_json::{Value, json};
+use tracing::Span;
 
+use super::authority::Authority;
 use super::cell::Cell;
 use super::options::SessionOptions;
+use super::spans;
 use crate::audit::{Audit, CallEnd, CallStart, CellEnd, Decision, Event, Origin, Record, Script, account};
 use crate::link::IncomingCall;
 use crate::outcome::Outcome;
@@ -21,6 +24,7 @@ pub(super) struct Journal {
     audit: Option<Audit>,
     origin: Arc<Origin>,
     cells: AtomicU64,
+    calls: AtomicU64,
     masker: Mutex<Masker>,
     /// Calls refused since the running cell began.
     refused: AtomicU64,
@@ -46,6 +50,7 @@ impl Journal {
                 target: options.target.clone(),
             }),
             cells: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
             masker: Mutex::new(masker.unwrap_or_default()),
             refused: AtomicU64::new(0),
             has_told: AtomicBool::new(false),
@@ -98,7 +103,9 @@ impl Journal {
                 .audit
                 .is_some()
                 .then(|| CallStart::of(&call.tool, &call.arguments, &masker)),
+            tool: call.tool.chars().take(100).collect(),
             cell: None,
+            span: Span::none(),
             decision: Decision::Allowed,
             began: Instant::now(),
             journal: self,
@@ -196,8 +203,10 @@ impl CellEntry {
 /// A call between its coming and its answer. One that is dropped is recorded too: its caller hung up.
 pub(super) struct CallEntry<'a> {
     call: Option<CallStart>,
+    tool: String,
     /// The number of its cell, once it is known.
-    pub(super) cell: Option<u64>,
+    cell: Option<u64>,
+    pub(super) span: Span,
     /// What was decided of it.
     pub(super) decision: Decision,
     began: Instant,
@@ -205,6 +214,16 @@ pub(super) struct CallEntry<'a> {
 }
 
 impl CallEntry<'_> {
+    /// It is a call of the running cell.
+    pub(super) fn of_cell(&mut self, authority: &Authority) {
+        self.cell = Some(authority.entry);
+        if !authority.span.is_disabled() {
+            let number = self.journal.calls.fetch_add(1, Ordering::Relaxed) + 1;
+            let id = format!("{}-{}-{number}", self.journal.session(), authority.entry);
+            self.span = spans::call(&authority.span, &self.tool, &id);
+        }
+    }
+
     /// It was refused; its answer.
     pub(super) fn refuse(&mut self, reason: String) -> Value {
         self.decision = Decision::Refused(reason.clone());
@@ -217,6 +236,10 @@ impl CallEntry<'_> {
     }
 
     fn record(&mut self, answer: &Value) {
+        if !self.span.is_disabled() {
+            let failed = answer.get("error").is_some_and(|error| !error.is_null());
+            spans::call_ended(&std::mem::replace(&mut self.span, Span::none()), &self.decision, failed);
+        }
         let Some(call) = self.call.take() else { return };
         let is_refused = matches!(self.decision, Decision::Refused(_));
         let end = CallEnd::answered(

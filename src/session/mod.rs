@@ -25,6 +25,7 @@ mod remote_search;
 mod report;
 mod run;
 mod slots;
+mod spans;
 mod standalone;
 mod terminal_output;
 mod web;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tracing::debug;
+use tracing::{Instrument, debug};
 
 use super::cell::Cell;
 use super::error::SessionError;
@@ -13,6 +13,7 @@ use super::handle::{Inner, Prepared, Starting, State};
 use super::live::{Live, LiveKernel, Offer};
 use super::options::spill_folder;
 use super::phases::PhaseClock;
+use super::spans;
 use super::standalone::Standalone;
 use super::terminal_output::TerminalOutput;
 use super::{elsewhere, here};
@@ -51,6 +52,7 @@ impl Inner {
         let began = Instant::now();
         self.slots.make_room(self).await;
         self.has_kernel.store(true, Ordering::Release);
+        let span = spans::phase("start kernel");
         let mut kernel = self.start_kernel(state, cell).await?;
         // Where nothing is left running there is nobody to keep a cell until its kernel is ready.
         let is_alone = state.live.as_ref().is_some_and(|live| live.alone.is_some());
@@ -69,6 +71,7 @@ impl Inner {
             kernel,
             since: began,
             lost,
+            _span: span,
         });
         Ok(prepared)
     }
@@ -84,12 +87,15 @@ impl Inner {
         self.notice_losses(state).await;
         self.try_for_more(state).await;
         if state.live.is_none() {
-            self.reach(state, cell, phases).await?;
+            self.reach(state, cell, phases)
+                .instrument(spans::phase("reach target"))
+                .await?;
         }
         let folder = self.working_folder(state, &mut prepared)?;
         if state.live.is_none() {
             let clock = PhaseClock::start(cell.sink.clone());
-            self.start(state, folder.as_deref(), &clock, &mut prepared).await?;
+            let starting = self.start(state, folder.as_deref(), &clock, &mut prepared);
+            starting.instrument(spans::phase("start session")).await?;
             clock.stop(phases);
         }
         Ok(prepared)

@@ -93,6 +93,7 @@ impl Inner {
         let authority = Arc::new(Authority {
             cell: number,
             entry: entry.number,
+            span: tracing::Span::current(),
             host: self.host(cell).clone(),
             allowed: specs.iter().map(|spec| spec.name.clone()).collect(),
             budget: limits.max_tool_calls,
