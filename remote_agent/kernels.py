@@ -64,6 +64,8 @@ class Cell:
         self.out = Capture(loop, caps[0], lambda data: loop.send(b"O", number, b"1", data))
         self.err = Capture(loop, caps[1], lambda data: loop.send(b"O", number, b"2", data))
         self._timeout = timeout
+        self._left: Optional[float] = None  # what it may still run, while its clock stands still
+        self._held_since = 0.0
         self.begin()
         self.why = b"done"
         self._seconds: Optional[float] = None
@@ -73,15 +75,44 @@ class Cell:
         self._started = time.monotonic()
         self.deadline: Optional[float] = self._started + self._timeout
 
+    def hold(self, at_most: float) -> None:
+        """Stops its clock for so long at most, or lets it go on (0)."""
+        now = time.monotonic()
+        if self.deadline is None:
+            return  # it has not begun, or has ended
+        if self._left is None and at_most > 0:
+            self._left = max(0.0, self.deadline - now)
+            self._held_since = now
+        if self._left is not None:
+            if at_most > 0:
+                self.deadline = now + at_most
+            else:
+                self._go_on(now)
+
+    def has_run_out(self) -> bool:
+        """Its deadline has come: whether it is the cell's own, and not that of a clock that stands still."""
+        if self._left is None:
+            return True
+        self._go_on(time.monotonic())
+        return False
+
+    def _go_on(self, now: float) -> None:
+        if self._left is not None:
+            self._started += now - self._held_since
+            self.deadline = now + self._left
+            self._left = None
+
     def wait(self) -> None:
         """Stops its clock: it has not begun."""
         self.deadline = None
 
     def judged(self, why: bytes) -> bool:
         """The first verdict holds. Whether this one does."""
+        now = time.monotonic()
+        self._go_on(now)
         self.deadline = None
         if self._seconds is None:
-            self._seconds = time.monotonic() - self._started
+            self._seconds = now - self._started
             self.why = why
             return True
         return False

@@ -7,6 +7,7 @@ Commands of the broker                  Events
 K start a kernel · S only say how       R kernel ready · F it failed to start · L it is gone while idle
 C run a cell · 1 run it as a script     O output of a cell · D cell done
 X stop a cell · E end the kernel        (D, L)
+P stop a cell's clock, or let it go on
 J run a job · Q stop a job or verb      o output of a job · d job done
 V do a verb (a file operation)          v verb done
 Z close the session
@@ -108,7 +109,7 @@ class Supervisor:
         for clock in self._clocks():
             if clock.deadline is not None and clock.deadline <= now:
                 if isinstance(clock, Cell):
-                    if self._kernel is not None:
+                    if self._kernel is not None and clock.has_run_out():
                         self._kernel.stop(b"timeout", False)
                 else:
                     clock.expired()
@@ -147,6 +148,10 @@ class Supervisor:
             kernel = self._kernel
             if kernel is not None and kernel.cell is not None and kernel.cell.number == fields[0]:
                 kernel.stop(b"interrupted", fields[1] == b"now")
+        elif kind == b"P":
+            kernel = self._kernel
+            if kernel is not None and kernel.cell is not None and kernel.cell.number == fields[0]:
+                kernel.cell.hold(float(fields[1]))
         elif kind == b"E":
             if self._kernel is not None:
                 self._kernel.end()

@@ -67,6 +67,8 @@ def perform(verb: bytes, folder: bytes, home: bytes, arguments: List[bytes]) -> 
     if verb == b"write":
         path, content, *protected = arguments
         return write(folder, home, path, content, protected)
+    if verb == b"names":
+        return names(folder, home, arguments)
     if verb == b"fetch":
         return fetch(folder, home, arguments)
     if verb == b"change":
@@ -100,6 +102,25 @@ def write(folder: bytes, home: bytes, path: bytes, content: bytes, protected: Li
     import whole_file
 
     return whole_file.write(resolve(folder, home, path), content, protected)
+
+
+def names(folder: bytes, home: bytes, arguments: List[bytes]) -> List[bytes]:
+    """What paths are called, links and all, three names each: first those that begin rules, of which there are as many
+    as the first argument says, and which nobody reads or writes."""
+    count, *paths = arguments
+    found: List[bytes] = []
+    for index, path in enumerate(paths):
+        place = _absolute(folder, home, path) if index < int(count) else resolve(folder, home, path)
+        above, name = parent(place), file_name(place)
+        inside = None if above is None or name is None else os.path.join(os.path.realpath(above), name)
+        found += [_plain(place), inside or os.path.realpath(place), os.path.realpath(place)]
+    return found
+
+
+def _plain(path: bytes) -> bytes:
+    """The path without `.` and `..`; links stay as they are."""
+    plain = os.path.normpath(path)
+    return plain[1:] if plain.startswith(b"//") else plain  # two slashes have a meaning of their own in POSIX
 
 
 def fetch(folder: bytes, home: bytes, paths: List[bytes]) -> List[bytes]:

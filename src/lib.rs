@@ -83,6 +83,7 @@
 //! messages travel), [`backends`] (how a process starts on a target), [`web`] (search and pages). Above them: [`mcp`], for clients that speak that protocol. `ARCHITECTURE.md` has the map.
 
 pub mod alone_rpc;
+pub mod approval;
 pub mod audit;
 pub mod backends;
 pub mod broker;

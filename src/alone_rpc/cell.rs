@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::clock::{Clock, Holds};
 use super::command::{Running, Site, status};
 use super::splitter::Piece;
 use crate::limits::MAX_CALL_FRAME;
@@ -80,9 +81,10 @@ impl Capped {
 }
 
 impl Cell {
-    /// Runs it to its end, and says how that was.
-    pub(super) async fn run(self, start: KernelStart, run: RunCell) {
-        let timeout = run.timeout.to_string();
+    /// Runs it to its end, and says how that was. Its clock stands still when `holds` say so.
+    pub(super) async fn run(self, start: KernelStart, run: RunCell, holds: Holds) {
+        // Its own last line: nobody over there hears of a clock that stands still.
+        let timeout = (run.timeout + run.held).to_string();
         let number = run.cell.to_string();
         let fields: [&[u8]; 12] = [
             timeout.as_bytes(),
@@ -103,7 +105,7 @@ impl Cell {
             running = self.site.begin(b'C', &fields) => running,
         };
         let done = match running {
-            Ok(running) => self.carry(running, &run).await,
+            Ok(running) => self.carry(running, &run, holds).await,
             Err(_) if self.stop.is_cancelled() => unbegun(run.cell, "interrupted", ""),
             Err(reason) => unbegun(run.cell, "gone", &reason),
         };
@@ -111,7 +113,8 @@ impl Cell {
         let _ = self.events.send(LinkEvent::CellDone(done)).await;
     }
 
-    async fn carry(&self, mut running: Running, run: &RunCell) -> CellDone {
+    async fn carry(&self, mut running: Running, run: &RunCell, mut holds: Holds) -> CellDone {
+        let mut clock = Clock::until(None);
         let input: Input = Arc::new(tokio::sync::Mutex::new(running.stdin.take()));
         let mut course = Course {
             cell: self,
@@ -124,6 +127,7 @@ impl Cell {
             out: Capped::new(run.stdout_cap),
             err: Capped::new(run.stderr_cap),
             began: None,
+            stood: Duration::ZERO,
             result: None,
             refusal: None,
         };
@@ -161,9 +165,19 @@ impl Cell {
                 () = self.stop.cancelled(), if why.is_none() => {
                     why = Some("interrupted");
                 }
+                Some((at, at_most)) = holds.recv(), if has_begun && why.is_none() && end.is_none() => {
+                    if let Some(began) = course.began {
+                        clock.hold(at, at_most);
+                        deadline.as_mut().reset(clock.wakes_at(began));
+                    }
+                }
                 () = &mut deadline => {
                     if ended_at.is_some() || end.is_some() {
                         break;
+                    }
+                    if let (true, Some(began)) = (has_begun && why.is_none() && !clock.has_run_out(Instant::now()), course.began) {
+                        deadline.as_mut().reset(clock.wakes_at(began));
+                        continue;
                     }
                     why = why.or(Some(if has_begun { "timeout" } else { "gone" }));
                 }
@@ -172,17 +186,17 @@ impl Cell {
                 && let (false, Some(began)) = (has_begun, course.began)
             {
                 has_begun = true;
-                deadline.as_mut().reset(
-                    began
-                        .checked_add(limit)
-                        .unwrap_or(began + Duration::from_secs(86_400 * 365)),
-                );
+                clock = Clock::until(began.checked_add(limit));
+                deadline.as_mut().reset(clock.wakes_at(began));
             }
             if course.result.is_some() && why.is_none() {
                 why = Some("done");
             }
             if why.is_some() && ended_at.is_none() {
-                ended_at = Some(Instant::now());
+                let now = Instant::now();
+                clock.go_on(now);
+                course.stood = clock.stood;
+                ended_at = Some(now);
                 if end.is_none() {
                     deadline.as_mut().reset(Instant::now() + PATIENCE);
                 }
@@ -238,6 +252,8 @@ struct Course<'a> {
     out: Capped,
     err: Capped,
     began: Option<Instant>,
+    /// How long its clock stood still.
+    stood: Duration,
     result: Option<CellResult>,
     refusal: Option<String>,
 }
@@ -343,7 +359,9 @@ impl Course<'_> {
                 None if is_stuck => format!("it did not begin within {} s", START_LIMIT.as_secs()),
                 None => String::new(),
             },
-            seconds: self.began.map_or(0.0, |began| (ended_at - began).as_secs_f64()),
+            seconds: self
+                .began
+                .map_or(0.0, |began| (ended_at - began).saturating_sub(self.stood).as_secs_f64()),
             stdout_skipped: self.out.skipped(),
             stderr_skipped: self.err.skipped(),
             result: self.result,

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -36,11 +38,18 @@ pub struct AloneLink {
     events: tokio::sync::Mutex<mpsc::Receiver<LinkEvent>>,
 }
 
+/// A cell under way.
+struct Running {
+    cell: u64,
+    stop: CancellationToken,
+    hold: mpsc::UnboundedSender<(Instant, Duration)>,
+}
+
 struct State {
     /// `None` once the link closes: with the last of its copies the events end.
     events: Option<mpsc::Sender<LinkEvent>>,
     start: Option<KernelStart>,
-    cell: Option<(u64, CancellationToken)>,
+    cell: Option<Running>,
     jobs: HashMap<u64, CancellationToken>,
     /// Ends all.
     closing: CancellationToken,
@@ -138,7 +147,12 @@ impl Link for AloneLink {
                     return Err(LinkError::Malformed("a cell came before it was said how it is started"));
                 };
                 let stop = state.closing.child_token();
-                state.cell = Some((run.cell, stop.clone()));
+                let (hold, holds) = mpsc::unbounded_channel();
+                state.cell = Some(Running {
+                    cell: run.cell,
+                    stop: stop.clone(),
+                    hold,
+                });
                 let cell = Cell {
                     site,
                     handler: self.handler.clone(),
@@ -146,13 +160,17 @@ impl Link for AloneLink {
                     events,
                     stop,
                 };
-                tokio::spawn(cell.run(start, run));
+                tokio::spawn(cell.run(start, run, holds));
             }
             LinkCommand::StopCell { cell, .. } => {
-                if let Some((number, stop)) = &state.cell
-                    && *number == cell
-                {
-                    stop.cancel();
+                if let Some(running) = state.cell.as_ref().filter(|running| running.cell == cell) {
+                    running.stop.cancel();
+                }
+            }
+            LinkCommand::HoldCell { cell, at_most } => {
+                if let Some(running) = state.cell.as_ref().filter(|running| running.cell == cell) {
+                    // One that has ended takes none.
+                    let _ = running.hold.send((Instant::now(), at_most));
                 }
             }
             LinkCommand::RunJob(job) => {

@@ -5,6 +5,7 @@
 //! It plays the part of the supervisor: commands come in as everywhere, and events go out.
 
 mod cell;
+mod clock;
 mod command;
 mod job;
 mod link;

@@ -82,6 +82,9 @@ pub(crate) struct Run {
     /// Tools that scripts may call (all that are enabled, if not given)
     #[arg(long, value_name = "TOOL,...", value_delimiter = ',', value_parser = tool)]
     pub(crate) allow: Option<Vec<String>>,
+    /// Tools whose calls are asked about here, on the terminal, unless the configuration's rules allow or deny them
+    #[arg(long, value_name = "TOOL,...", value_delimiter = ',', value_parser = tool)]
+    pub(crate) ask: Vec<String>,
     /// Working directory of the session
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<PathBuf>,

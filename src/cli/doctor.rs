@@ -1,6 +1,7 @@
 //! `talaria doctor`: what works here, what does not, and the fix.
 
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use talaria_broker::backends::docker::EngineSources;
@@ -167,7 +168,9 @@ fn withheld(report: &mut Report, options: &SessionOptions, is_here: bool) {
     report.line("variables that scripts do not get", &text);
 }
 
-async fn measure(report: &mut Report, options: SessionOptions, is_host: bool) {
+async fn measure(report: &mut Report, mut options: SessionOptions, is_host: bool) {
+    // Its calls are those of whoever runs it.
+    options.policy = Arc::default();
     let has_terminal = !options.disabled_tools.iter().any(|name| name == "terminal");
     let broker = Broker::new(1);
     let session = match broker.open(options) {

@@ -1,6 +1,7 @@
 //! The command line: one file per verb, no logic of its own.
 
 pub(crate) mod args;
+mod ask;
 mod completions;
 mod config;
 mod conformance;

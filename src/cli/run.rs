@@ -17,6 +17,7 @@ use talaria_broker::telemetry::TraceContext;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::{Global, Run};
+use super::ask::Asker;
 use super::stream::Terminal;
 use super::{UsageError, exit, say};
 
@@ -34,6 +35,7 @@ pub(super) fn run(verb: &Run, global: &Global, environment: &Environment) -> any
         transport: verb.transport,
         cwd: verb.cwd.clone(),
         python: verb.python.clone(),
+        ask: verb.ask.clone(),
     };
     let config = super::load(global, environment, flags)?;
     let resolved = match config.resolve(&config.target) {
@@ -69,6 +71,9 @@ pub(super) fn run(verb: &Run, global: &Global, environment: &Environment) -> any
             .check_allowed(names)
             .map_err(|error| UsageError(format!("the flag --allow: {error}")))?;
     }
+    options
+        .check_allowed(&verb.ask)
+        .map_err(|error| UsageError(format!("the flag --ask: {error}")))?;
     let max_kernels = options.limits.max_session_kernels;
     super::block_on(async {
         let broker = Broker::new(max_kernels);
@@ -170,6 +175,7 @@ async fn run_cells(session: &Session, verb: &Run, cells: Vec<Cell>) -> anyhow::R
         cell.cancel = cancel.clone();
         let terminal = (!verb.json).then(|| Terminal::new(cancel.clone(), true));
         let animation = terminal.as_ref().map(Terminal::animate);
+        cell.approver = Some(Asker::new(terminal.clone()));
         if let Some(terminal) = &terminal {
             cell.sink = Some(terminal.clone());
         }

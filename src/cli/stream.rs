@@ -10,6 +10,9 @@ use talaria_broker::session::{Cancel, OutputSink};
 /// Time before the status line shows: quick scripts need none.
 const QUIET: Duration = Duration::from_millis(800);
 
+/// Bytes of output that wait while a question stands there.
+const MOST_HELD: usize = 1 << 20;
+
 /// Writes a script's output to our own streams.
 pub(crate) struct Terminal {
     state: Mutex<State>,
@@ -25,6 +28,8 @@ struct State {
     calls: u64,
     drawn: bool,
     at_line_start: bool,
+    /// Output that came while a question stood there; `None`: none does.
+    held: Option<Vec<(Stream, String)>>,
     /// Why output could not be written, the first time.
     failure: Option<io::Error>,
 }
@@ -39,6 +44,7 @@ impl Terminal {
                 calls: 0,
                 drawn: false,
                 at_line_start: true,
+                held: None,
                 failure: None,
             }),
             cancel,
@@ -70,8 +76,45 @@ impl Terminal {
         erase(&mut self.lock());
     }
 
+    /// Leaves the terminal to a question: output waits.
+    pub(crate) fn pause(&self) {
+        let mut state = self.lock();
+        erase(&mut state);
+        state.held.get_or_insert_default();
+    }
+
+    /// The question has gone: what waited is written.
+    pub(crate) fn resume(&self) {
+        let mut state = self.lock();
+        state.at_line_start = true;
+        for (stream, text) in state.held.take().unwrap_or_default() {
+            self.put(&mut state, stream, &text);
+        }
+    }
+
+    fn put(&self, state: &mut State, stream: Stream, text: &str) {
+        erase(state);
+        let result = match stream {
+            Stream::Stdout => {
+                let mut out = std::io::stdout().lock();
+                out.write_all(text.as_bytes()).and_then(|()| out.flush())
+            }
+            Stream::Stderr => std::io::stderr().write_all(text.as_bytes()),
+        };
+        state.at_line_start = text.ends_with('\n');
+        if let Err(error) = result
+            && state.failure.is_none()
+        {
+            state.failure = Some(error);
+            self.cancel.cancel_at_once("the output cannot be written");
+        }
+    }
+
     fn draw(&self) {
         let mut state = self.lock();
+        if state.held.is_some() {
+            return;
+        }
         let (what, began) = match (&state.began, &state.waits) {
             (Some(began), _) => (None, *began),
             (None, Some((what, since))) => (Some(what), *since),
@@ -116,20 +159,18 @@ fn erase(state: &mut State) {
 impl OutputSink for Terminal {
     fn write(&self, stream: Stream, text: &str) {
         let mut state = self.lock();
-        erase(&mut state);
-        let result = match stream {
-            Stream::Stdout => {
-                let mut out = std::io::stdout().lock();
-                out.write_all(text.as_bytes()).and_then(|()| out.flush())
+        match &mut state.held {
+            Some(held) if held.iter().map(|(_, text)| text.len()).sum::<usize>() < MOST_HELD => {
+                held.push((stream, text.to_owned()));
             }
-            Stream::Stderr => std::io::stderr().write_all(text.as_bytes()),
-        };
-        state.at_line_start = text.ends_with('\n');
-        if let Err(error) = result
-            && state.failure.is_none()
-        {
-            state.failure = Some(error);
-            self.cancel.cancel_at_once("the output cannot be written");
+            Some(_) => {
+                // More than anybody waits for: the question is harder to read, and nothing is lost.
+                for (stream, text) in state.held.replace(Vec::new()).unwrap_or_default() {
+                    self.put(&mut state, stream, &text);
+                }
+                self.put(&mut state, stream, text);
+            }
+            None => self.put(&mut state, stream, text),
         }
     }
 

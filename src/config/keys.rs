@@ -2,6 +2,7 @@
 
 use super::choice::{EnvPolicy, ExtractProvider, ModalMode, Mode, Rpc, SearchProvider, TOOLS, Transport};
 use super::value::{Kind, Value};
+use crate::approval::{Action, Policy};
 use crate::limits::Limits;
 use crate::suggest::nearest;
 
@@ -170,6 +171,13 @@ pub(super) const KEYS: &[Key] = &[
     key("terminal.modal_keep", Kind::Switch, off),
     key("terminal.modal_snapshot", Kind::Switch, off),
     key("tools.disabled", Kind::Some(&TOOLS), empty_list),
+    key("approval.default", Kind::Choice(Action::WORDS), || {
+        text(Action::default().as_str())
+    }),
+    key("approval.timeout", Kind::Duration, || {
+        Some(Value::Duration(Policy::default().timeout))
+    }),
+    key("approval.tools", Kind::Actions, empty_map),
     key("web.search.provider", Kind::Choice(SearchProvider::WORDS), unset),
     key("web.search.url", Kind::Url, unset),
     key("web.search.api_key_env", Kind::VariableName, unset),

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::approval::{TOOL_ACTIONS, over};
 use super::choice::{Mode, Transport};
 use super::error::{ConfigError, Origin};
 use super::keys::{KEYS, find, variable};
 use super::value::{Kind, Value};
+use crate::approval::Action;
 use crate::environment::Environment;
 use crate::suggest::nearest;
 
@@ -61,6 +63,10 @@ impl Layers {
             };
             let origin = Origin::Variable(name);
             match read {
+                Ok(value) if key.path == TOOL_ACTIONS => {
+                    let value = over(self.get(key.path).map(|(below, _)| below), value);
+                    self.set(key.path, value, origin);
+                }
                 Ok(value) => self.set(key.path, value, origin),
                 Err(problem) => {
                     return Err(ConfigError::Value {
@@ -125,6 +131,17 @@ impl Layers {
                 Origin::Flag("--max-tool-calls"),
             );
         }
+        if !flags.ask.is_empty() {
+            let asked = flags
+                .ask
+                .iter()
+                .map(|tool| (tool.clone(), Action::Ask.as_str().to_owned()));
+            let value = over(
+                self.get(TOOL_ACTIONS).map(|(below, _)| below),
+                Value::Map(asked.collect()),
+            );
+            self.set(TOOL_ACTIONS, value, Origin::Flag("--ask"));
+        }
         for (flag, key, path) in [
             ("--cwd", "terminal.cwd", &flags.cwd),
             ("--python", "code_execution.python", &flags.python),
@@ -157,6 +174,8 @@ pub struct Flags {
     pub cwd: Option<PathBuf>,
     /// `--python`: the interpreter.
     pub python: Option<PathBuf>,
+    /// `--ask`: tools about whose calls somebody is asked.
+    pub ask: Vec<String>,
 }
 
 /// What all our variables begin with.

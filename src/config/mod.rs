@@ -11,6 +11,7 @@
 //!
 //! [`template`] is the documentation of all keys: a file to start from, in which every default is spelt out.
 
+mod approval;
 mod audit;
 mod choice;
 mod error;

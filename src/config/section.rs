@@ -3,20 +3,24 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::approval::{Rules, TOOL_ACTIONS};
 use super::choice::SearchProvider;
 use super::error::{ConfigError, Origin};
 use super::file::{Content, Entry, Node};
-use super::keys::{HERMES_SECTIONS, advice, find, is_section};
+use super::keys::{HERMES_SECTIONS, Key, advice, find, is_section};
 use super::layers::Layers;
 use super::locate::Owner;
 use super::targets::{TargetOptions, read_target};
 use super::value::{BadValue, Kind, Value};
+use crate::approval::Action;
 
 /// What a file came to.
 #[derive(Debug, Default)]
 pub(super) struct FromFile {
     pub(super) values: Layers,
     pub(super) targets: BTreeMap<String, TargetOptions>,
+    /// What `approval` says of arguments.
+    pub(super) rules: Rules,
     /// Sentences about what was passed over.
     pub(super) warnings: Vec<String>,
 }
@@ -97,6 +101,16 @@ impl Reader<'_> {
         self.result.warnings.push(sentence);
     }
 
+    /// Keeps a value that was read.
+    pub(super) fn keep(&mut self, key: &'static Key, value: Value, origin: Origin) {
+        self.result.values.set(key.path, value, origin);
+    }
+
+    /// Keeps the rules of a tool.
+    pub(super) fn keep_rules(&mut self, tool: &str, lists: BTreeMap<Action, (Vec<String>, Origin)>) {
+        self.result.rules.insert(tool, lists);
+    }
+
     fn top(&mut self, entry: &Entry) -> Result<(), ConfigError> {
         let name = entry.key.as_str();
         match name {
@@ -113,7 +127,8 @@ impl Reader<'_> {
                 }
                 return Ok(());
             }
-            "web" => {}
+            // A rule that is passed over would let pass what it was to stop.
+            "web" | "approval" => {}
             _ if !self.is_ours() => return Ok(()),
             _ => {}
         }
@@ -128,6 +143,16 @@ impl Reader<'_> {
 
     fn leaf(&mut self, section: &str, entry: &Entry) -> Result<(), ConfigError> {
         let path = format!("{section}.{}", entry.key);
+        if path == TOOL_ACTIONS {
+            return self.tool_rules(entry);
+        }
+        if section == "approval" && find(&path).is_none() {
+            return Err(ConfigError::UnknownKey {
+                origin: self.origin(entry.line),
+                advice: advice(&path),
+                key: path,
+            });
+        }
         if is_section(&path) {
             return self.part(&path, entry);
         }
@@ -183,7 +208,7 @@ impl Reader<'_> {
         };
         if let Some(value) = self.value(path, key.kind, &entry.value)? {
             let origin = self.origin(entry.line);
-            self.result.values.set(key.path, value, origin);
+            self.keep(key, value, origin);
         }
         Ok(())
     }
@@ -267,12 +292,57 @@ mod tests {
                 "c.yaml:4: `terminal.env_passthrough` holds the number `5`, but every item must be a text",
             ),
             (
+                "approval:\n  tools:\n    write_file: ask\n    termnal: deny\n",
+                "c.yaml:4: `approval.tools` holds a wrong name: `termnal` is no tool; did you mean `terminal`?",
+            ),
+            (
+                "approval:\n  tools:\n    terminal: dney\n",
+                "c.yaml:3: `approval.tools.terminal` has a wrong value: `dney` is not one of allow, ask, deny; did you mean `deny`?",
+            ),
+            (
+                "approval:\n  tools:\n    terminal:\n      default: ask\n      denny: [rm]\n",
+                "c.yaml:5: there is no key `approval.tools.terminal.denny`; did you mean `deny`?",
+            ),
+            (
+                "approval:\n  tools:\n    terminal:\n      default: ask\n      allow:\n      - git log | head\n",
+                "c.yaml:5: `approval.tools.terminal.allow` holds a wrong rule: `git log | head` is not the beginning of one \
+                 command, such as `git status`; signs of the shell, variables and patterns have no place in a rule",
+            ),
+            (
+                "approval:\n  tools:\n    web_search: {deny: [x]}\n",
+                "c.yaml:3: `approval.tools.web_search.deny` holds a wrong rule: web_search takes allow, ask or deny as a \
+                 whole; rules on arguments are for read_file, write_file, search_files, patch and terminal",
+            ),
+            (
+                "approval:\n  defualt: ask\n",
+                "c.yaml:2: there is no key `approval.defualt`; did you mean `approval.default`?",
+            ),
+            (
                 "targets:\n  rig:\n    target: local\n    pyton: x\n",
                 "c.yaml:4: there is no key `targets.rig.pyton`; did you mean `python`?",
             ),
         ] {
             assert_eq!(read(yaml, Owner::Talaria).unwrap_err(), expected, "{yaml}");
         }
+    }
+
+    /// A rule that has no effect would let pass what it was to stop.
+    #[test]
+    fn approval_must_be_right_in_any_file() {
+        for yaml in [
+            "approval: {tool: {terminal: deny}}\n",
+            "approval: {tools: {termnal: deny}}\n",
+            "approval: {tools: {terminal: {denied: [rm]}}}\n",
+            "approval: deny\n",
+        ] {
+            assert!(read(yaml, Owner::Hermes).is_err(), "{yaml}");
+        }
+        let yaml = "approval: {default: ask, tools: {terminal: deny, send_mail: ask}}\n";
+        let read = read(yaml, Owner::Hermes).unwrap();
+        assert_eq!(
+            read.values.keys().collect::<Vec<_>>(),
+            ["approval.default", "approval.tools"]
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::approval::{Rules, policy};
 use super::audit::AuditLog;
 use super::choice::{Mode, Rpc, Transport};
 use super::error::{ConfigError, Origin};
@@ -15,6 +16,7 @@ use super::section::{FromFile, settings};
 use super::targets::{ResolvedTarget, TargetOptions, of_backend, parsed};
 use super::value::Value;
 use super::web::Web;
+use crate::approval::Policy;
 use crate::environment::Environment;
 use crate::limits::Limits;
 use crate::target::{TargetError, TargetKind, TargetSpec};
@@ -63,6 +65,8 @@ pub struct Config {
     pub lease: Duration,
     /// The named targets.
     pub targets: BTreeMap<String, TargetOptions>,
+    /// Which tool calls may happen.
+    pub approval: Policy,
     /// What the web tools work with.
     pub web: Web,
     /// What is recorded, and where.
@@ -72,6 +76,7 @@ pub struct Config {
     /// The file that was read.
     pub file: Option<PathBuf>,
     layers: Layers,
+    rules: Rules,
     target_origin: Origin,
 }
 
@@ -106,6 +111,7 @@ impl Config {
         let FromFile {
             values: mut layers,
             targets,
+            rules,
             mut warnings,
         } = match &located {
             Some((path, owner)) => settings(&file::read(path, *owner == Owner::Talaria)?, path, *owner)?,
@@ -135,11 +141,13 @@ impl Config {
             reconnect_timeout: duration(&layers, "code_execution.reconnect_timeout"),
             lease: duration(&layers, "code_execution.lease"),
             targets,
+            approval: policy(&layers, &rules)?,
             web: Web::of(&layers),
             audit: AuditLog::of(&layers),
             warnings,
             file: located.map(|(path, _)| path),
             layers,
+            rules,
             target_origin,
         };
         config.check_default_target()?;
@@ -177,6 +185,11 @@ impl Config {
                 },
             })
             .collect();
+        lines.extend(
+            self.rules
+                .lines()
+                .map(|(key, value, origin)| line(&key, &value, origin)),
+        );
         for (name, target) in &self.targets {
             let options = target.options.iter();
             lines.extend(options.map(|(key, (value, origin))| line(&format!("targets.{name}.{key}"), value, origin)));

@@ -154,6 +154,7 @@ fn every_key_can_be_set_by_its_variable() {
             "terminal.ssh_port" => "7",
             "web.search.provider" => "exa",
             "tools.disabled" => "patch,terminal",
+            "approval.tools" => "patch=ask",
             "web.extract.allow_private" => "wiki.corp,10.0.0.0/8",
             path if path.ends_with(".url") => "http://localhost:8080",
             path if path.ends_with(".api_key_env") => "MY_KEY",
@@ -329,4 +330,60 @@ fn misspelt_variables_make_a_warning() {
         config.warnings,
         ["the variable TALARIA_TERMINAL_CDW sets nothing; did you mean TALARIA_TERMINAL_CWD?"]
     );
+}
+
+#[test]
+fn approvals_are_laid_over_each_other_tool_by_tool() {
+    use crate::approval::{Action, Subject};
+    let home = Home::with(
+        OURS,
+        "approval:\n  default: deny\n  timeout: 9\n  tools:\n    read_file: allow\n    patch: ask\n    terminal:\n      \
+         default: ask\n      allow: [git status]\n",
+    );
+    let variables = [("TALARIA_APPROVAL_TOOLS", "read_file=deny, web_search=allow")];
+    let flags = Flags {
+        ask: vec!["write_file".into()],
+        ..Flags::default()
+    };
+    let config = home.load(&variables, flags).unwrap();
+    let of = |tool: &str, command: &str| {
+        let subject = Subject::Command(command.to_owned());
+        config.approval.judge(tool, &subject, &[]).action
+    };
+    for (tool, action) in [
+        ("read_file", Action::Deny),
+        ("patch", Action::Ask),
+        ("web_search", Action::Allow),
+        ("write_file", Action::Ask),
+        ("web_extract", Action::Deny),
+    ] {
+        assert_eq!(of(tool, ""), action, "{tool}");
+    }
+    assert_eq!(
+        (of("terminal", "git status"), of("terminal", "git push")),
+        (Action::Allow, Action::Ask)
+    );
+    assert_eq!(config.approval.timeout, Duration::from_secs(9));
+    let lines = config.explain();
+    let shown = |key: &str| {
+        let line = lines.iter().find(|line| line.key == key).unwrap();
+        format!("{} ({})", line.value.clone().unwrap(), line.origin)
+    };
+    assert_eq!(
+        shown("approval.tools"),
+        "{patch: ask, terminal: ask, read_file: deny, web_search: allow, write_file: ask} (the flag --ask)"
+    );
+    assert_eq!(
+        shown("approval.tools.terminal.allow"),
+        format!("[git status] ({}:9)", home.file().display())
+    );
+    for (text, words) in [
+        ("read_file", "write_file=ask"),
+        ("raed_file=ask", "did you mean `read_file`?"),
+        ("read_file=ak", "did you mean `ask`?"),
+    ] {
+        let error = home.load(&[("TALARIA_APPROVAL_TOOLS", text)], Flags::default());
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(words), "{text}: {error}");
+    }
 }

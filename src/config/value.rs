@@ -3,9 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::approval::check_tool;
 use super::choice::position;
 use super::file::{Content, Node};
 use super::hosts::HostPattern;
+use crate::approval::Action;
 use crate::environment::is_secret_name;
 use crate::limits::{format_duration, parse_duration};
 use crate::target::TargetSpec;
@@ -58,6 +60,8 @@ pub(super) enum Kind {
     VariableName,
     /// A list of host names, addresses and networks.
     Hosts,
+    /// What becomes of the calls of tools, by their names.
+    Actions,
 }
 
 /// Why a value cannot be read.
@@ -90,6 +94,7 @@ impl Kind {
             Self::Url => "an address such as https://search.example.org".to_owned(),
             Self::VariableName => "the name of a variable, such as BRAVE_API_KEY".to_owned(),
             Self::Hosts => "a list such as [wiki.corp, 10.1.0.0/16]".to_owned(),
+            Self::Actions => "a mapping such as {write_file: ask, terminal: deny}".to_owned(),
         }
     }
 
@@ -139,6 +144,19 @@ impl Kind {
                 .collect::<Option<_>>()
                 .map(Value::Map)
                 .ok_or_else(|| format!("is `{text}`, but must be a list such as NAME=value,NAME=value")),
+            Self::Actions => {
+                let pairs = items().map(|item| {
+                    let (tool, word) = item.split_once('=').ok_or_else(|| {
+                        format!("is `{text}`, but must be a list such as write_file=ask,terminal=deny")
+                    })?;
+                    let (tool, word) = (tool.trim(), word.trim());
+                    let checked = check_tool(tool)
+                        .and_then(|()| position(word, Action::WORDS).map_err(|error| error.to_string()));
+                    checked.map_err(|error| format!("holds a wrong value: {error}"))?;
+                    Ok((tool.to_owned(), word.to_owned()))
+                });
+                pairs.collect::<Result<_, String>>().map(Value::Map)
+            }
             Self::Url => match web_address(text) {
                 Ok(()) => Ok(Value::Text(text.trim_end_matches('/').to_owned())),
                 Err(problem) => Err(problem.to_owned()),
@@ -192,7 +210,8 @@ impl Kind {
                     })
                     .collect::<Result<_, _>>()?,
             ),
-            (Self::List | Self::Some(_) | Self::Hosts | Self::Map, _) | (_, Content::List(_) | Content::Map(_)) => {
+            (Self::List | Self::Some(_) | Self::Hosts | Self::Map | Self::Actions, _)
+            | (_, Content::List(_) | Content::Map(_)) => {
                 return Err(is_wrong());
             }
             // An unquoted number or switch is no text: `python: 3.12` is a version, where a path is wanted.

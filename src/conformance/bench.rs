@@ -35,6 +35,7 @@ pub fn suited(options: SessionOptions) -> SessionOptions {
             ..Limits::default()
         },
         disabled_tools: Vec::new(),
+        policy: Arc::default(),
         mode: Mode::Project,
         env: EnvPolicy::Normal,
         passes: PassRules::default(),

@@ -47,7 +47,7 @@ impl Purpose {
             LinkCommand::EndKernel => Self::End,
             LinkCommand::Close => Self::Close,
             LinkCommand::Prepare(_) => Self::Prepare,
-            LinkCommand::StopCell { .. } | LinkCommand::StopJob(_) => Self::Other,
+            LinkCommand::StopCell { .. } | LinkCommand::HoldCell { .. } | LinkCommand::StopJob(_) => Self::Other,
         }
     }
 
@@ -136,6 +136,7 @@ impl Lane {
             | LinkCommand::Prepare(_)
             | LinkCommand::RunCell(_)
             | LinkCommand::StopCell { .. }
+            | LinkCommand::HoldCell { .. }
             | LinkCommand::EndKernel => Self::Kernel,
         }
     }
@@ -371,6 +372,7 @@ mod tests {
         LinkCommand::RunCell(RunCell {
             cell: number,
             timeout: 1.0,
+            held: 0.0,
             stdout_cap: 1,
             stderr_cap: 1,
             name: String::new(),

@@ -190,6 +190,12 @@ impl Agent {
         let _ = self.link.send(LinkCommand::StopCell { cell, at_once });
     }
 
+    /// Stops the clock of a running cell for so long at most, or lets it go on (zero). One that has ended is left alone.
+    pub fn hold_cell(&self, cell: u64, at_most: Duration) {
+        // A supervisor that is gone judges nothing.
+        let _ = self.link.send(LinkCommand::HoldCell { cell, at_most });
+    }
+
     /// Ends an idle kernel and waits until nothing is left of it.
     pub async fn end_kernel(&self) {
         let (sender, receiver) = oneshot::channel();

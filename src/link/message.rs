@@ -1,6 +1,7 @@
 //! Commands and events. Their form on the wire is `wire.rs`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -32,6 +33,9 @@ pub struct RunCell {
     pub cell: u64,
     /// Seconds it may run.
     pub timeout: f64,
+    /// Seconds that its clock may stand still in all ([`LinkCommand::HoldCell`]); for links on which something else than
+    /// a supervisor sees to its end, should nobody else do.
+    pub held: f64,
     /// Bytes of stdout that are sent; the rest is counted.
     pub stdout_cap: u64,
     /// Bytes of stderr that are sent.
@@ -108,6 +112,13 @@ pub enum LinkCommand {
         cell: u64,
         /// Whether to kill without grace.
         at_once: bool,
+    },
+    /// Stop a running cell's clock, or let it go on.
+    HoldCell {
+        /// Its number.
+        cell: u64,
+        /// The longest that it stands still; zero: it goes on now. A later one counts from when it comes.
+        at_most: Duration,
     },
     /// End an idle kernel.
     EndKernel,

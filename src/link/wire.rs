@@ -86,6 +86,7 @@ impl LinkCommand {
                 .number(cell)
                 .field(if *at_once { "now" } else { "grace" })
                 .finish(),
+            Self::HoldCell { cell, at_most } => Packer::new(b'P').number(cell).number(at_most.as_secs_f64()).finish(),
             Self::EndKernel => Packer::new(b'E').finish(),
             Self::RunJob(job) => job.encode(),
             Self::StopJob(job) => Packer::new(b'Q').number(job).finish(),

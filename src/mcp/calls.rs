@@ -1,14 +1,15 @@
 //! The tools that run scripts, wait for them, and look after their sessions.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use rmcp::model::{CallToolResult, ProgressNotificationParam};
+use rmcp::model::{CallToolResponse, CallToolResult, InputRequiredResult, InputResponses, ProgressNotificationParam};
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
 use serde_json::json;
 
 use super::answers;
+use super::approval::{Desk, takes_questions};
 use super::arguments::{CancelExecution, CloseSession, Execute, Status};
 use super::server::{Caller, Server};
 use super::tools::WAIT;
@@ -33,6 +34,15 @@ enum Followed {
     Answered,
     /// The client does not want an answer any more.
     GivenUp,
+    /// Its user is to decide on something first.
+    Asked(Box<InputRequiredResult>),
+}
+
+/// What a client brings that calls again because it was asked something.
+pub(super) struct Brought {
+    /// The execution that it was asked for.
+    pub(super) state: Option<String>,
+    pub(super) responses: Option<InputResponses>,
 }
 
 /// The trace that a client names beside its request.
@@ -48,16 +58,40 @@ impl Server {
     pub(super) async fn execute_code(
         &self,
         asked: Execute,
+        brought: Brought,
         caller: &Caller,
         context: &RequestContext<RoleServer>,
-    ) -> Result<CallToolResult, ErrorData> {
+    ) -> Result<CallToolResponse, ErrorData> {
+        let wait = asked.call.wait.unwrap_or(WAIT);
+        if let Some(handle) = &brought.state {
+            // It goes on: nothing is started.
+            let Some(execution) = self.shared.executions.get(&caller.principal, handle) else {
+                return Err(ErrorData::invalid_params(
+                    "requestState is none that this server has given",
+                    None,
+                ));
+            };
+            if let (Some(desk), Some(responses)) = (self.desk(handle), &brought.responses) {
+                desk.decide(responses);
+            }
+            let attached = execution.attach();
+            return match self.follow(&execution, wait, caller, context).await {
+                Followed::Answered => Ok(answers::of_execution(&execution).into()),
+                Followed::Asked(question) => Ok((*question).into()),
+                Followed::GivenUp => {
+                    attached.give_up("the client cancelled the call");
+                    Err(given_up())
+                }
+            };
+        }
+        let desk = Desk::of(asked.detach, caller, context);
         let request = Request {
             principal: &caller.principal,
             key: asked.call.idempotency_key.as_deref(),
             fingerprint: fingerprint(&asked),
             detached: asked.detach,
         };
-        let mut is_new = false;
+        let (mut is_new, mut is_started) = (false, false);
         let started = self.shared.executions.start(&request, || {
             let chosen = self.choose(
                 &caller.principal,
@@ -65,10 +99,11 @@ impl Server {
                 asked.target.as_deref(),
                 true,
             )?;
-            is_new = chosen.is_new;
+            (is_new, is_started) = (chosen.is_new, true);
             let mut cell = Cell::new(asked.code.clone());
             cell.reset = asked.reset;
             cell.trace = trace(context);
+            cell.approver = Some(desk.clone());
             cell.limits = LimitOverrides {
                 timeout: asked.timeout,
                 ..LimitOverrides::default()
@@ -79,13 +114,16 @@ impl Server {
             Ok(execution) => execution,
             Err(error) => {
                 let target = self.target_named(asked.target.as_deref());
-                return Ok(answers::refused(target, error.to_string()));
+                return Ok(answers::refused(target, error.to_string()).into());
             }
         };
+        if is_started {
+            self.keep_desk(&execution.handle, &desk);
+        }
         let attached = execution.attach();
-        let wait = asked.call.wait.unwrap_or(WAIT);
-        match follow(&execution, wait, caller, context).await {
-            Followed::Answered => Ok(answers::of_execution(&execution)),
+        match self.follow(&execution, wait, caller, context).await {
+            Followed::Answered => Ok(answers::of_execution(&execution).into()),
+            Followed::Asked(question) => Ok((*question).into()),
             Followed::GivenUp => {
                 attached.give_up("the client cancelled the call");
                 if is_new && !execution.detached {
@@ -110,14 +148,22 @@ impl Server {
     pub(super) async fn execution_status(
         &self,
         asked: Status,
+        brought: Brought,
         caller: &Caller,
         context: &RequestContext<RoleServer>,
-    ) -> Result<CallToolResult, ErrorData> {
+    ) -> Result<CallToolResponse, ErrorData> {
         let Some(execution) = self.shared.executions.get(&caller.principal, &asked.execution) else {
-            return Ok(unknown(&asked.execution));
+            return Ok(unknown(&asked.execution).into());
         };
-        match follow(&execution, asked.wait.unwrap_or(WAIT), caller, context).await {
-            Followed::Answered => Ok(answers::of_execution(&execution)),
+        if let (Some(desk), Some(responses)) = (self.desk(&asked.execution), &brought.responses) {
+            desk.decide(responses);
+        }
+        match self
+            .follow(&execution, asked.wait.unwrap_or(WAIT), caller, context)
+            .await
+        {
+            Followed::Answered => Ok(answers::of_execution(&execution).into()),
+            Followed::Asked(question) => Ok((*question).into()),
             Followed::GivenUp => Err(given_up()),
         }
     }
@@ -186,20 +232,43 @@ impl Server {
     }
 }
 
-/// Waits for the end of a script, at most for `wait`, and tells the client how far it is where it asked for that.
-async fn follow(
-    execution: &Arc<Execution>,
-    wait: Duration,
-    caller: &Caller,
-    context: &RequestContext<RoleServer>,
-) -> Followed {
-    tokio::select! {
-        biased;
-        _ = execution.wait() => Followed::Answered,
-        () = context.ct.cancelled() => Followed::GivenUp,
-        () = caller.gone.cancelled() => Followed::GivenUp,
-        () = tokio::time::sleep(wait) => Followed::Answered,
-        () = tell_progress(execution, context) => Followed::Answered,
+impl Server {
+    /// Waits for the end of a script, at most for `wait`, and tells the client how far it is where it asked for that.
+    async fn follow(
+        &self,
+        execution: &Arc<Execution>,
+        wait: Duration,
+        caller: &Caller,
+        context: &RequestContext<RoleServer>,
+    ) -> Followed {
+        let desk = self.desk(&execution.handle).filter(|_| takes_questions(context));
+        let asked = async {
+            match desk {
+                Some(desk) => desk.question(&execution.handle).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = execution.wait() => Followed::Answered,
+            () = context.ct.cancelled() => Followed::GivenUp,
+            () = caller.gone.cancelled() => Followed::GivenUp,
+            question = asked => Followed::Asked(Box::new(question)),
+            () = tokio::time::sleep(wait) => Followed::Answered,
+            () = tell_progress(execution, context) => Followed::Answered,
+        }
+    }
+
+    /// Who is asked about the calls of an execution, as long as it runs.
+    fn desk(&self, execution: &str) -> Option<Arc<Desk>> {
+        let desks = self.shared.desks.lock().unwrap_or_else(PoisonError::into_inner);
+        desks.get(execution)?.upgrade()
+    }
+
+    fn keep_desk(&self, execution: &str, desk: &Arc<Desk>) {
+        let mut desks = self.shared.desks.lock().unwrap_or_else(PoisonError::into_inner);
+        desks.retain(|_, desk| desk.strong_count() > 0);
+        desks.insert(execution.to_owned(), Arc::downgrade(desk));
     }
 }
 

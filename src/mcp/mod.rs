@@ -5,6 +5,7 @@
 //! it is.
 
 mod answers;
+mod approval;
 mod arguments;
 mod calls;
 mod files;

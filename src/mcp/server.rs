@@ -1,7 +1,7 @@
 //! The server: what a client is told, and who answers which request.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rmcp::model::{
@@ -13,6 +13,8 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tokio_util::sync::CancellationToken;
 
+use super::approval::Desk;
+use super::calls::Brought;
 use super::targets::Targets;
 use super::tools::{Offered, offered};
 use super::{arguments, spill};
@@ -45,6 +47,8 @@ pub(super) struct Shared {
     targets: Targets,
     tools: Vec<Offered>,
     settings: Settings,
+    /// Who is asked about the calls of scripts that run, by execution.
+    pub(super) desks: Mutex<HashMap<String, Weak<Desk>>>,
     /// Default sessions: the handle, by principal and target.
     defaults: Mutex<HashMap<(String, String), String>>,
 }
@@ -97,6 +101,7 @@ impl Server {
                 tools: offered(&options, &targets, settings.keeps_default_session),
                 targets,
                 settings,
+                desks: Mutex::default(),
                 defaults: Mutex::default(),
             }),
         };
@@ -229,14 +234,20 @@ impl ServerHandler for Server {
             ));
         };
         let (spec, given) = (&offered.spec, request.arguments);
+        let brought = Brought {
+            state: request.request_state,
+            responses: request.input_responses,
+        };
         let result = match spec.name.as_str() {
             "execute_code" => {
-                self.execute_code(arguments::read(spec, given)?, &caller, &context)
-                    .await
+                return self
+                    .execute_code(arguments::read(spec, given)?, brought, &caller, &context)
+                    .await;
             }
             "execution_status" => {
-                self.execution_status(arguments::read(spec, given)?, &caller, &context)
-                    .await
+                return self
+                    .execution_status(arguments::read(spec, given)?, brought, &caller, &context)
+                    .await;
             }
             "execution_cancel" => self.execution_cancel(arguments::read(spec, given)?, &caller).await,
             "session_list" => {

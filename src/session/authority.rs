@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument, warn};
 
+use super::approval::Approvals;
 use super::cell::OutputSink;
 use super::journal::{CallEntry, Journal};
 use crate::link::{CallHandler, IncomingCall, Reply};
@@ -34,6 +35,7 @@ pub(super) struct Authority {
     pub(super) sink: Option<Arc<dyn OutputSink>>,
     pub(super) answers: Answers,
     pub(super) replies: Replies,
+    pub(super) approvals: Approvals,
 }
 
 /// Calls that the target may answer, for as long as they are handled.
@@ -153,8 +155,8 @@ impl Authority {
         self.host.tools().iter().find(|spec| spec.name == name)
     }
 
-    /// Checks a call and charges it to the budget.
-    fn admit(&self, call: &IncomingCall) -> Result<(), String> {
+    /// Checks a call, has it approved and charges it to the budget: one that is refused is free.
+    async fn admit(&self, call: &IncomingCall, workspace: &dyn Workspace) -> Result<(), String> {
         let Some(spec) = self.spec(&call.tool) else {
             let name: String = call.tool.chars().take(100).collect();
             let available = if self.allowed.is_empty() {
@@ -168,6 +170,10 @@ impl Authority {
             ));
         };
         validate_arguments(spec, &call.arguments)?;
+        if self.made.load(Ordering::Acquire) >= self.budget {
+            return Err(self.used_up(&call.tool)); // nobody needs to be asked about it
+        }
+        self.approvals.admit(call, workspace, &self.cancel).await?;
         let admitted = self.made.fetch_update(Ordering::AcqRel, Ordering::Acquire, |made| {
             (made < self.budget).then_some(made + 1)
         });
@@ -178,11 +184,15 @@ impl Authority {
                 }
                 Ok(())
             }
-            Err(_) => Err(format!(
-                "the limit of {} tool calls per cell is reached and {} was not run; print what you have, or go on in another call",
-                self.budget, call.tool
-            )),
+            Err(_) => Err(self.used_up(&call.tool)),
         }
+    }
+
+    fn used_up(&self, tool: &str) -> String {
+        format!(
+            "the limit of {} tool calls per cell is reached and {tool} was not run; print what you have, or go on in another call",
+            self.budget
+        )
     }
 }
 
@@ -270,7 +280,7 @@ impl Gate {
         if let Some(failure) = self.journal.refusal_of_calls() {
             return entry.refuse(format!("{} was not run: {failure}", call.tool));
         }
-        match authority.admit(&call) {
+        match authority.admit(&call, &*self.workspace).await {
             Ok(()) => self.answer(authority, call).instrument(entry.span.clone()).await,
             Err(refusal) => entry.refuse(refusal),
         }

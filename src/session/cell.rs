@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::cancel::Cancel;
+use crate::approval::{Approver, Policy};
 use crate::limits::LimitOverrides;
 use crate::output::Stream;
 use crate::telemetry::TraceContext;
@@ -57,6 +58,10 @@ pub struct Cell {
     pub allowed_tools: Option<Vec<String>>,
     /// Who answers them; the session's host when `None`. Its tools must have the same signatures.
     pub host: Option<Arc<dyn ToolHost>>,
+    /// What may happen with them; the session's rules when `None`.
+    pub policy: Option<Arc<Policy>>,
+    /// Who is asked where the rules say so; the session's when `None`.
+    pub approver: Option<Arc<dyn Approver>>,
     /// Discard the kernel's state first.
     pub reset: bool,
     /// Where output goes while the cell runs.
@@ -88,6 +93,8 @@ impl Cell {
             limits: LimitOverrides::default(),
             allowed_tools: None,
             host: None,
+            policy: None,
+            approver: None,
             reset: false,
             sink: None,
             cancel: Cancel::new(),

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::approval::Clock;
 use super::cell::Cell;
 use super::handle::Starting;
 use crate::kernel::{Agent, AgentError, KernelInfo};
@@ -24,6 +25,8 @@ pub(super) struct Course<'a> {
     pub(super) cell: &'a Cell,
     pub(super) timeout: Duration,
     pub(super) is_here: bool,
+    /// That of the cell, which may stand still.
+    pub(super) clock: &'a Clock,
     pub(super) reconnect_timeout: Duration,
 }
 
@@ -79,6 +82,7 @@ impl Course<'_> {
         // A link that is lost may be made again, and the record of a cell that has ended long ago arrive then: also after
         // the broker itself was stopped for longer than the whole of this limit.
         let mut chances = if self.is_here { 0 } else { 2 };
+        let mut credited = Duration::ZERO;
         ran.done = loop {
             let kernel = async {
                 match &mut starting {
@@ -131,6 +135,13 @@ impl Course<'_> {
                     break Err(Undone::Lost("the target did not answer when the cell was to end".to_owned()));
                 }
                 () = &mut late => {
+                    // What its clock stood still is not late.
+                    let held = self.clock.held();
+                    if held > credited {
+                        late.as_mut().reset(tokio::time::Instant::now() + (held - credited));
+                        credited = held;
+                        continue;
+                    }
                     if chances == 0 {
                         break Err(Undone::Lost("the supervisor of the session did not answer".to_owned()));
                     }

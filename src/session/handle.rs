@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::OwnedMutexGuard;
 use tracing::{Instrument, debug, warn};
 
+use super::approval::Grants;
 use super::authority::Gate;
 use super::cell::Cell;
 use super::error::SessionError;
@@ -46,6 +47,7 @@ pub(crate) struct Inner {
     pub(super) workspace: Arc<SessionWorkspace>,
     pub(super) gate: Arc<Gate>,
     journal: Arc<Journal>,
+    pub(super) grants: Arc<Grants>,
     pub(super) slots: Arc<Slots>,
     pub(super) state: Arc<tokio::sync::Mutex<State>>,
     pub(super) has_kernel: AtomicBool,
@@ -119,6 +121,7 @@ impl Session {
             inner: Arc::new(Inner {
                 gate: Arc::new(Gate::new(workspace.clone(), journal.clone())),
                 journal,
+                grants: Arc::default(),
                 workspace,
                 slots,
                 state: Arc::new(tokio::sync::Mutex::new(state)),

@@ -3,6 +3,7 @@
 //! [`Session::execute`] queues a cell, sees that the target side and a kernel are there, rebinds the
 //! authority, runs the cell and turns what came of it into an [`Outcome`](crate::outcome::Outcome).
 
+mod approval;
 mod authority;
 mod cancel;
 mod cell;

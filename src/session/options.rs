@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::error::SessionError;
 use super::reach;
 use super::web::{web_credentials, web_options};
+use crate::approval::{Approver, Policy};
 use crate::backends::Backend;
 use crate::backends::local::Local;
 use crate::config::{Config, EnvPolicy, Mode, ResolvedTarget, Rpc, Transport, Web};
@@ -36,6 +37,10 @@ pub struct SessionOptions {
     pub host: Arc<dyn ToolHost>,
     /// Tools of the host that are not offered.
     pub disabled_tools: Vec<String>,
+    /// Which tool calls may happen.
+    pub policy: Arc<Policy>,
+    /// Who is asked where the rules say so; with nobody, the call does not happen.
+    pub approver: Option<Arc<dyn Approver>>,
     /// The broker's variables.
     pub environment: Environment,
     /// Which of them pass.
@@ -79,6 +84,8 @@ impl SessionOptions {
                     .with_web(web_options(&Web::default(), &environment)),
             ),
             disabled_tools: Vec::new(),
+            policy: Arc::default(),
+            approver: None,
             environment,
             passes: PassRules::default(),
             limits: Limits::default(),
@@ -131,6 +138,7 @@ impl SessionOptions {
                 BuiltinTools::new(Some(spill_folder(environment))).with_web(web_options(&config.web, environment)),
             ),
             disabled_tools: config.disabled_tools.clone(),
+            policy: Arc::new(config.approval.clone()),
             passes: PassRules {
                 env_passthrough: target.env_passthrough.clone(),
                 protected: web_credentials(&config.web),

@@ -1,10 +1,13 @@
 //! Files of a session on another target: verbs that its supervisor carries out there.
 
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::approval::Names;
 use crate::kernel::Agent;
 use crate::link::Reply;
 use crate::tools::{Page, Protected, ReadRequest, Shell, WorkspaceError, Written};
@@ -56,6 +59,37 @@ pub(super) async fn write(
         resolved_path: text(fields.next()),
         dirs_created: fields.map(|field| text(Some(field))).collect(),
     })
+}
+
+/// What paths are called, as `names` of `remote_agent/workspace.py` gives it. Relative `roots` start at `start`.
+pub(super) async fn names(
+    agent: &Agent,
+    shell: &Shell,
+    start: &Path,
+    roots: &[String],
+    paths: &[String],
+) -> Result<(Vec<Names>, Vec<Names>), WorkspaceError> {
+    let mut arguments = vec![Bytes::from(roots.len().to_string())];
+    arguments.extend(roots.iter().map(|root| match root.strip_prefix('~') {
+        Some(_) => Bytes::copy_from_slice(root.as_bytes()),
+        None => Bytes::from(start.join(root).into_os_string().into_vec()),
+    }));
+    arguments.extend(paths.iter().map(|path| Bytes::copy_from_slice(path.as_bytes())));
+    let fields = perform(agent, shell, "names", arguments, None).await?;
+    let path = |field: &Bytes| PathBuf::from(OsString::from_vec(field.to_vec()));
+    let mut found: Vec<Names> = fields
+        .chunks_exact(3)
+        .map(|three| Names {
+            plain: path(&three[0]),
+            place: path(&three[1]),
+            real: path(&three[2]),
+        })
+        .collect();
+    if found.len() != roots.len() + paths.len() {
+        return Err(malformed());
+    }
+    let of_paths = found.split_off(roots.len());
+    Ok((found, of_paths))
 }
 
 /// Has a verb carried out: the fields of its result.

@@ -2,10 +2,11 @@
 
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio_util::sync::CancellationToken;
 
+use super::approval::{Approvals, Clock};
 use super::authority::{Answers, Authority, Replies};
 use super::cell::Cell;
 use super::course::{Course, Ran, Undone};
@@ -55,9 +56,13 @@ impl Inner {
             }
         };
         let number = agent.next_cell();
+        let approvals = self.approvals(cell, Clock::new(number, &agent));
         let run = RunCell {
             cell: number,
             timeout: limits.timeout.as_secs_f64(),
+            held: approvals
+                .most_held(specs.iter().map(|spec| spec.name.as_str()))
+                .as_secs_f64(),
             stdout_cap: limits.max_spill_bytes.max(limits.max_stdout_bytes as u64),
             stderr_cap: STDERR_CARRIED.max(limits.max_stderr_bytes as u64),
             folder: match &state.place {
@@ -102,6 +107,7 @@ impl Inner {
             sink: cell.sink.clone(),
             answers: Answers::default(),
             replies: Replies::default(),
+            approvals,
         });
         let spill = spill_folder(&self.options.environment);
         let mut collector = Collector::new((&limits).into(), spill, masker.clone());
@@ -113,6 +119,7 @@ impl Inner {
             cell,
             timeout: limits.timeout,
             is_here,
+            clock: &authority.approvals.clock,
             reconnect_timeout: self.options.reconnect_timeout,
         };
         let mut starting = prepared.starting.take();
@@ -221,9 +228,15 @@ impl Inner {
                 transport: agent.link().transport().to_owned(),
             },
             phases: *phases,
-            seconds: done
-                .as_ref()
-                .map_or_else(|| began.elapsed().as_secs_f64(), |done| done.seconds),
+            seconds: done.as_ref().map_or_else(
+                || {
+                    began
+                        .elapsed()
+                        .saturating_sub(authority.approvals.clock.held())
+                        .as_secs_f64()
+                },
+                |done| done.seconds,
+            ),
             tool_calls: authority.made.load(Ordering::Acquire),
             notice: (!prepared.notices.is_empty()).then(|| prepared.notices.join(" · ")),
             hint,
@@ -238,6 +251,19 @@ impl Inner {
             Err(Unbegun::KernelGone(Box::new(outcome)))
         } else {
             Ok(outcome)
+        }
+    }
+
+    fn approvals(&self, cell: &Cell, clock: Clock) -> Approvals {
+        Approvals {
+            policy: cell.policy.clone().unwrap_or_else(|| self.options.policy.clone()),
+            approver: cell.approver.clone().or_else(|| self.options.approver.clone()),
+            grants: self.grants.clone(),
+            clock,
+            target: self.options.target.clone(),
+            interrupt: cell.cancel.clone(),
+            turn: tokio::sync::Mutex::default(),
+            unanswered: AtomicBool::new(false),
         }
     }
 

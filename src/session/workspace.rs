@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::terminal_output::TerminalOutput;
+use crate::approval::Names;
 use crate::kernel::{Agent, Ending};
 use crate::link::Reply;
 use crate::output::Stream;
@@ -137,6 +138,10 @@ async fn run_plan(
 
 #[async_trait]
 impl Workspace for SessionWorkspace {
+    fn folder(&self) -> Option<PathBuf> {
+        self.working_directory()
+    }
+
     async fn read_page(&self, request: ReadRequest, reply: Option<&Arc<Reply>>) -> Result<Page, WorkspaceError> {
         let (shell, agent) = self.both()?;
         if shell.place().is_here() {
@@ -165,6 +170,18 @@ impl Workspace for SessionWorkspace {
             local_files(&shell, &agent).search(request).await
         } else {
             super::remote_search::search(&agent, &shell, request, reply).await
+        }
+    }
+
+    async fn names(&self, roots: Vec<String>, paths: Vec<String>) -> Result<(Vec<Names>, Vec<Names>), WorkspaceError> {
+        let (shell, agent) = self.both()?;
+        let start = shell.place().folder.clone();
+        if shell.place().is_here() {
+            let files = local_files(&shell, &agent);
+            let from_start = LocalFiles::new(start, shell.place().home.clone());
+            Ok((from_start.root_names(&roots).await?, files.names(&paths).await?))
+        } else {
+            super::remote_files::names(&agent, &shell, &start, &roots, &paths).await
         }
     }
 

@@ -107,6 +107,7 @@ pub(super) mod testing {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
+    use crate::approval::Names;
     use crate::link::Reply;
     use crate::tools::{
         ChangeError, CommandOutput, CommandRequest, Fetched, FileChange, Found, LocalFiles, Page, ReadRequest,
@@ -121,6 +122,9 @@ pub(super) mod testing {
 
     #[async_trait]
     impl Workspace for FakeWorkspace {
+        fn folder(&self) -> Option<PathBuf> {
+            None
+        }
         async fn read_page(&self, request: ReadRequest, _: Option<&Arc<Reply>>) -> Result<Page, WorkspaceError> {
             self.files.read_page(request).await
         }
@@ -129,6 +133,13 @@ pub(super) mod testing {
         }
         async fn search(&self, request: SearchRequest, _: Option<&Arc<Reply>>) -> Result<Found, WorkspaceError> {
             self.files.search(request).await
+        }
+        async fn names(
+            &self,
+            roots: Vec<String>,
+            paths: Vec<String>,
+        ) -> Result<(Vec<Names>, Vec<Names>), WorkspaceError> {
+            Ok((self.files.root_names(&roots).await?, self.files.names(&paths).await?))
         }
         async fn fetch(&self, paths: Vec<String>) -> Result<Vec<Fetched>, WorkspaceError> {
             self.files.fetch(&paths).await

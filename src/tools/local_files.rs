@@ -27,6 +27,7 @@ use super::arguments::nearest;
 use super::{
     ChangeError, Fetched, FileChange, Found, Page, Protected, ReadRequest, SearchRequest, WorkspaceError, Written,
 };
+use crate::approval::Names;
 
 /// Names that an error suggests.
 const SIMILAR_NAMES: usize = 3;
@@ -252,6 +253,26 @@ impl LocalFiles {
         let stop = StopWhenDropped(Arc::default());
         let (files, flag) = (self.clone(), stop.0.clone());
         blocking(move || search::search(&files, &request, &flag)).await
+    }
+
+    /// What paths of a script are called, links and all.
+    ///
+    /// # Errors
+    /// A sentence for the script, as of [`LocalFiles::resolve`].
+    pub async fn names(&self, paths: &[String]) -> Result<Vec<Names>, WorkspaceError> {
+        let places: Result<Vec<PathBuf>, WorkspaceError> = paths.iter().map(|path| self.resolve(path)).collect();
+        let places = places?;
+        blocking(move || Ok(places.iter().map(|place| fetch::names(place)).collect())).await
+    }
+
+    /// The same of paths that begin rules: nobody reads or writes them.
+    ///
+    /// # Errors
+    /// When the home is not known that one begins with.
+    pub async fn root_names(&self, paths: &[String]) -> Result<Vec<Names>, WorkspaceError> {
+        let places: Result<Vec<PathBuf>, WorkspaceError> = paths.iter().map(|path| self.absolute(path)).collect();
+        let places = places?;
+        blocking(move || Ok(places.iter().map(|place| fetch::names(place)).collect())).await
     }
 
     /// What there is under some paths, whole.

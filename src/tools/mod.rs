@@ -4,6 +4,7 @@ mod arguments;
 mod builtin;
 mod local_files;
 mod patch;
+mod preview;
 mod protected;
 mod read_file;
 mod search_files;
@@ -11,6 +12,7 @@ mod shell;
 mod spec;
 mod spill_files;
 mod stub;
+mod subject;
 mod terminal;
 mod web_extract;
 mod web_search;
@@ -30,11 +32,13 @@ pub use builtin::BuiltinTools;
 pub use local_files::LocalFiles;
 pub(crate) use local_files::plain;
 pub use patch::{Patched, patched, replaced};
+pub use preview::preview;
 pub use protected::Protected;
 pub use search_files::{Found, FoundLine, Pattern, PythonPattern, SearchRequest, Told, Wanted};
 pub use shell::{LoginTicket, Shell, ShellPlan, StateTicket};
 pub use spec::{HELPERS, SpecError, check_specs};
 pub use stub::{CallPath, signature, stub_source};
+pub use subject::{ActsOn, acts_on};
 pub use workspace::{
     ChangeError, CommandOutput, CommandRequest, Fetched, FetchedFile, FileChange, Page, ReadRequest, Splice, Workspace,
     WorkspaceError, Written,

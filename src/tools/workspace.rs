@@ -1,6 +1,7 @@
 //! Files and commands of a target: the seam under the built-in tools.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{Found, SearchRequest};
+use crate::approval::Names;
 use crate::link::Reply;
 use crate::output::Truncation;
 
@@ -210,12 +212,17 @@ pub struct WorkspaceError(pub String);
 /// where that is the answer.
 #[async_trait]
 pub trait Workspace: Send + Sync {
+    /// The session's working directory as it is now; `None` before the place is known.
+    fn folder(&self) -> Option<PathBuf>;
     /// Reads one page of a file.
     async fn read_page(&self, request: ReadRequest, reply: Option<&Arc<Reply>>) -> Result<Page, WorkspaceError>;
     /// Writes a file whole or not at all, making the folders that are missing.
     async fn write(&self, path: &str, content: &str, reply: Option<&Arc<Reply>>) -> Result<Written, WorkspaceError>;
     /// Searches files, or for them. Dropped, it ends soon.
     async fn search(&self, request: SearchRequest, reply: Option<&Arc<Reply>>) -> Result<Found, WorkspaceError>;
+    /// What some paths are called on the target, links and all, whether or not something is there. `roots` are such as
+    /// begin rules: their relative paths start where the session started.
+    async fn names(&self, roots: Vec<String>, paths: Vec<String>) -> Result<(Vec<Names>, Vec<Names>), WorkspaceError>;
     /// What there is under some paths.
     async fn fetch(&self, paths: Vec<String>) -> Result<Vec<Fetched>, WorkspaceError>;
     /// Makes all changes or none. No file is ever to be seen half written. With a reply comes what it is when they are

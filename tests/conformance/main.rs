@@ -12,6 +12,7 @@
 //! process that carries its mark, no folder of a session.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
 
+mod approval;
 mod calls;
 mod cells;
 mod cli;
@@ -76,6 +77,7 @@ const AREAS: &[(&str, &[Case])] = &[
     ("interpreters", interpreters::CASES),
     ("tools", tools::CASES),
     ("calls", calls::CASES),
+    ("approval", approval::CASES),
     ("sizes", sizes::CASES),
     ("files", files::CASES),
     ("search", search::CASES),
@@ -105,6 +107,7 @@ const ELSEWHERE: &[(&str, &[Case])] = &[("elsewhere", elsewhere::CASES)];
 const WITHOUT_A_KERNEL: &[(&str, &[Case])] = &[
     ("oneshot", cells::sources::CASES_WITHOUT_STATE),
     ("oneshot", standalone::CASES),
+    ("oneshot", approval::CASES_WITHOUT_STATE),
     ("oneshot", outcome::rows::CASES),
     ("oneshot", outcome::output::CASES),
     ("oneshot", outcome::hints::CASES),

@@ -267,6 +267,7 @@ impl Rig {
         let run = RunCell {
             cell,
             timeout: HANG.as_secs_f64(),
+            held: 0.0,
             stdout_cap: 1 << 26,
             folder: Vec::new(),
             stderr_cap: 1 << 20,
@@ -293,6 +294,7 @@ impl Rig {
         let run = RunCell {
             cell: self.cells.fetch_add(1, Ordering::Relaxed) + 1,
             timeout: HANG.as_secs_f64(),
+            held: 0.0,
             stdout_cap: 1 << 20,
             folder: Vec::new(),
             stderr_cap: 1 << 20,

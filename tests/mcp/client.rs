@@ -94,6 +94,11 @@ impl Client {
         self.input.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
     }
 
+    /// Answers a request of the server's.
+    pub(crate) fn reply(&mut self, id: &Value, result: &Value) {
+        self.write(&json!({"jsonrpc": "2.0", "id": id, "result": result}));
+    }
+
     pub(crate) fn notify(&mut self, method: &str, params: Value) {
         self.write(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
     }

@@ -5,6 +5,7 @@
     reason = "a failing unwrap is a failing test"
 )]
 
+mod approval;
 mod calls;
 mod client;
 mod files;

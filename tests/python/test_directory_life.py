@@ -217,6 +217,54 @@ def test_time_in_which_guard_and_supervisor_stood_still_is_not_charged(host):
     session.end()
 
 
+def waits(session, seconds):
+    until = time.monotonic() + seconds
+    session.pump(lambda: time.monotonic() > until)
+
+
+def test_a_clock_that_stands_still_counts_nothing(host):
+    session = host().ready_kernel()
+    session.cell(1, "import time\ntime.sleep(1.2)", timeout=0.8)
+    session.command(b"P", b"1", b"60")
+    session.command(b"P", b"2", b"60")  # no such cell
+    waits(session, 0.5)
+    session.drop()  # the hold is the question's, and not the link's
+    session.relink()
+    waits(session, 0.5)
+    session.command(b"P", b"1", b"0")
+    session.pump(lambda: session.done(1))
+    fields = session.done(1)
+    assert fields[1] == b"done" and float(fields[4]) < 0.8, fields
+    # Afterwards it counts again, also in the same cell.
+    session.cell(2, "import time\ntime.sleep(60)", timeout=0.8)
+    session.command(b"P", b"2", b"60")
+    session.command(b"P", b"2", b"60")
+    session.command(b"P", b"2", b"0")
+    session.pump(lambda: session.done(2))
+    assert session.done(2)[1] == b"timeout"
+    assert float(session.done(2)[4]) >= 0.8
+    session.end()
+
+
+def test_a_clock_does_not_stand_still_for_ever(host):
+    session = host().ready_kernel()
+    session.cell(1, "import time\ntime.sleep(60)", timeout=0.5)
+    session.command(b"P", b"1", b"0.5")
+    session.pump(lambda: session.done(1))
+    assert session.done(1)[1] == b"timeout"
+    session.end()
+
+
+def test_a_clock_that_stands_still_holds_up_no_interrupt(host):
+    session = host().ready_kernel()
+    session.cell(1, "import time\ntime.sleep(60)", timeout=5.0)
+    session.command(b"P", b"1", b"60")
+    session.command(b"X", b"1", b"now")
+    session.pump(lambda: session.done(1))
+    assert session.done(1)[1] == b"interrupted"
+    session.end()
+
+
 @pytest.mark.parametrize("role", ["supervisor", "guard"])
 def test_whoever_of_ours_is_killed_the_other_cleans_up(host, role):
     session = busy(host())

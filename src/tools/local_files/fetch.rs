@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use super::write::behind_links;
 use super::{Fetched, WorkspaceError, failed, source};
+use crate::approval::Names;
 use crate::tools::FetchedFile;
 
 /// The largest file that is changed: as much as an argument or a result may hold.
@@ -98,6 +99,20 @@ pub(crate) fn plain(path: &Path) -> PathBuf {
         }
     }
     plain
+}
+
+/// What a path is called.
+pub(super) fn names(path: &Path) -> Names {
+    let place = match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => real(parent).join(name),
+        _ => real(path),
+    };
+    Names {
+        plain: plain(path),
+        place,
+        // A link may lead to what is not there: written through it, it will be.
+        real: real(&behind_links(path).unwrap_or_else(|_| path.to_owned())),
+    }
 }
 
 /// The path with links among its folders followed, as far as they exist.

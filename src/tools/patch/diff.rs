@@ -12,7 +12,7 @@ use super::text::Edit;
 /// Lines around a change.
 const CONTEXT: usize = 3;
 /// Bytes of a diff; what is beyond is counted.
-const MOST_BYTES: usize = 64 * 1024;
+pub(in crate::tools) const MOST_BYTES: usize = 64 * 1024;
 /// Characters of a line.
 const MOST_CHARS: usize = 2000;
 

@@ -16,6 +16,7 @@ mod text;
 mod turns;
 mod v4a;
 
+pub(super) use self::diff::MOST_BYTES as MOST_DIFF;
 pub(super) use self::turns::Turns;
 
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub use self::pure::{Patched, patched, replaced};
 
 use self::plan::Request;
 use super::builtin::{failure, text};
-use super::{CallContext, ChangeError, ToolSpec};
+use super::{CallContext, ChangeError, ToolSpec, Workspace};
 
 /// How often files are fetched again that something else has changed meanwhile.
 const ATTEMPTS: usize = 8;
@@ -109,6 +110,30 @@ async fn perform(arguments: &Map<String, Value>, context: &CallContext, turns: &
     Err(format!(
         "{meanwhile}, {ATTEMPTS} times one after the other; nothing was changed: see what writes to it, and try it again"
     ))
+}
+
+/// The diff that a call would make.
+pub(super) async fn preview(arguments: &Map<String, Value>, workspace: &dyn Workspace) -> Option<String> {
+    let request = request(arguments).ok()?;
+    let files = workspace.fetch(request.paths()).await.ok()?;
+    let planned = tokio::task::spawn_blocking(move || request.plan(&files)).await;
+    Some(planned.ok()?.ok()?.diff())
+}
+
+/// The diff of a file that holds another text.
+pub(super) fn exchanged(path: &str, old: &str, new: &str) -> String {
+    let mut diff = diff::Diff::default();
+    let edit = text::Edit {
+        range: 0..old.len(),
+        new: new.to_owned(),
+    };
+    diff.changed(path, path, old, &[edit]);
+    diff.finish()
+}
+
+/// All paths that a call names.
+pub(super) fn paths(arguments: &Map<String, Value>) -> Result<Vec<String>, String> {
+    Ok(request(arguments)?.paths())
 }
 
 /// What is asked, by the arguments that are there.

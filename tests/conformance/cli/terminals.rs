@@ -8,6 +8,9 @@ pub(crate) const CASES: &[Case] = cases![
     ctrl_c_on_a_terminal,
     ctrl_c_says_what_a_second_one_does,
     a_terminal_without_a_script_is_told_what_to_give,
+    a_call_is_asked_about_on_the_terminal,
+    a_question_ends_with_ctrl_c,
+    without_a_terminal_nobody_is_asked,
 ];
 
 /// Runs `talaria ARGUMENTS` with a terminal for all three streams, types what FEED says once the
@@ -86,5 +89,73 @@ fn a_terminal_without_a_script_is_told_what_to_give(rig: &Rig) {
     assert!(
         shown.contains("nothing to run") && shown.trim_end().ends_with("exit 2"),
         "{shown:?}"
+    );
+}
+
+/// Ends a question: what is typed is for the one that stands there then.
+const PROMPT: &str = "or a reason: no > ";
+
+fn a_call_is_asked_about_on_the_terminal(rig: &Rig) {
+    let code = "import sys, threading, time
+from hermes_tools import terminal
+def talk():
+    time.sleep(1)
+    print('meanwhile', flush=True)
+thread = threading.Thread(target=talk)
+thread.start()
+result = terminal('echo ran; : \\x1b[2K')
+thread.join()
+print(result.get('error') or result['output'])";
+    for (typed, expected) in [
+        ("y\n", "ran\r\n"),
+        ("a\n", "ran\r\n"),
+        ("\n", "the user refused it; do not try"),
+        ("use ls\n", "the user refused it: use ls\r\n"),
+    ] {
+        let shown = on_a_terminal(rig, &["run", "--ask", "terminal,patch", "-c", code], PROMPT, typed);
+        assert!(shown.trim_end().ends_with("exit 0"), "{shown:?}");
+        assert!(shown.contains(expected), "{typed:?}: {shown:?}");
+        let (question, answered) = shown.split_once(PROMPT).unwrap();
+        assert!(
+            question.contains(&format!("wants to call terminal on {}", rig.target.name)),
+            "{shown:?}"
+        );
+        assert!(question.contains("command | echo ran; : \\u{1b}[2K\r\n"), "{shown:?}");
+        assert!(
+            !question.contains("meanwhile") && answered.contains("meanwhile\r\n"),
+            "{shown:?}"
+        );
+    }
+}
+
+fn a_question_ends_with_ctrl_c(rig: &Rig) {
+    let code = "from hermes_tools import terminal\nterminal('touch there')";
+    let shown = on_a_terminal(rig, &["run", "--ask", "terminal", "-c", code], PROMPT, "\u{3}");
+    assert!(shown.trim_end().ends_with("exit 130"), "{shown:?}");
+    assert!(!rig.work().join("there").exists());
+}
+
+fn without_a_terminal_nobody_is_asked(rig: &Rig) {
+    let code = "from hermes_tools import terminal, write_file\nprint(terminal('touch there')['error'])\nprint(terminal('true')['exit_code'])";
+    let config = rig.aside().join("config.yaml");
+    std::fs::write(&config, "approval:\n  tools:\n    terminal: {allow: [\"true\"]}\n").unwrap();
+    let config = config.display().to_string();
+    let output = rig
+        .cli(["--config", &config, "run", "--ask", "terminal", "-c", code])
+        .through(["setsid", "-w"])
+        .run();
+    assert!(
+        output.stdout.contains(
+            "it needs approval (approval.tools.terminal: ask), and there is no terminal to ask on; run it on a terminal"
+        ) && output.stdout.contains("approval.tools.terminal")
+            && output.stdout.ends_with("\n0\n"),
+        "{output:?}"
+    );
+    assert!(!rig.work().join("there").exists());
+    let output = rig.cli(["run", "--ask", "termnal", "-c", code]).run();
+    assert_eq!(output.code(), 2, "{output:?}");
+    assert!(
+        output.stderr.contains("the flag --ask") && output.stderr.contains("`terminal`"),
+        "{output:?}"
     );
 }
