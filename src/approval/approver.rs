@@ -49,6 +49,9 @@ pub enum Decision {
 /// not happen. While it takes its time, the cell's clock stands still.
 #[async_trait]
 pub trait Approver: Send + Sync {
+    /// Who decides, as the audit log is to call them: "the user at the terminal".
+    fn who(&self) -> String;
+
     /// Decides on one call. Dropped, the question is withdrawn: the cell has ended, or its caller is gone.
     async fn ask(&self, request: ApprovalRequest) -> Decision;
 }

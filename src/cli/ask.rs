@@ -52,6 +52,10 @@ impl Drop for Asking {
 
 #[async_trait]
 impl Approver for Asker {
+    fn who(&self) -> String {
+        "the user at the terminal".to_owned()
+    }
+
     async fn ask(&self, request: ApprovalRequest) -> Decision {
         let nobody = |why: &str| Decision::CannotAsk {
             reason: format!(

@@ -140,6 +140,10 @@ impl Drop for Withdrawn<'_> {
 
 #[async_trait]
 impl Approver for Desk {
+    fn who(&self) -> String {
+        "the user of the client".to_owned()
+    }
+
     async fn ask(&self, request: ApprovalRequest) -> Decision {
         let cannot = |why: &str| Decision::CannotAsk { reason: why.to_owned() };
         let message = Question::of(&request).shown(COLUMNS, false).trim().to_owned();

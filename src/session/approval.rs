@@ -15,6 +15,7 @@ use tracing::warn;
 
 use super::cancel::Cancel;
 use crate::approval::{Action, ApprovalRequest, Approver, Decision, Names, Policy, Subject, Wants};
+use crate::audit;
 use crate::kernel::Agent;
 use crate::limits::format_duration;
 use crate::link::IncomingCall;
@@ -113,6 +114,44 @@ impl Drop for Stopped<'_> {
     }
 }
 
+/// A call that does not happen: what the log says of it, and what the script is told.
+pub(super) struct Refusal {
+    pub(super) decision: audit::Decision,
+    pub(super) told: String,
+}
+
+impl From<String> for Refusal {
+    /// It could not be let through, whatever rules say.
+    fn from(told: String) -> Self {
+        Self {
+            decision: audit::Decision::Refused(told.clone()),
+            told,
+        }
+    }
+}
+
+impl Refusal {
+    /// Somebody was to be asked, and it does not happen.
+    fn asked(by: impl Into<String>, told: String) -> Self {
+        let (allowed, by) = (false, by.into());
+        Self {
+            decision: audit::Decision::Asked { allowed, by },
+            told,
+        }
+    }
+}
+
+/// Somebody was asked, and it happens.
+fn allowed(by: impl Into<String>) -> audit::Decision {
+    let (allowed, by) = (true, by.into());
+    audit::Decision::Asked { allowed, by }
+}
+
+/// Who has decided where an answer covers more than one call.
+const BEFORE: &str = "an answer before, for the session";
+/// Who has decided where nobody could.
+const NOBODY: &str = "nobody";
+
 /// The door's rules for one cell.
 pub(super) struct Approvals {
     pub(super) policy: Arc<Policy>,
@@ -138,15 +177,15 @@ impl Approvals {
         }
     }
 
-    /// Whether a call may happen; a sentence for the script where it may not. `ended` fires when the cell has ended.
+    /// Whether a call may happen, and who says so. `ended` fires when the cell has ended.
     pub(super) async fn admit(
         &self,
         call: &IncomingCall,
         workspace: &dyn Workspace,
         ended: &CancellationToken,
-    ) -> Result<(), String> {
+    ) -> Result<audit::Decision, Refusal> {
         if self.policy.is_open() {
-            return Ok(());
+            return Ok(audit::Decision::Allowed);
         }
         let tool = call.tool.as_str();
         let (subject, roots) = match self.policy.wants(tool) {
@@ -156,22 +195,26 @@ impl Approvals {
         let verdict = self.policy.judge(tool, &subject, &roots);
         let rules = &verdict.rules;
         match verdict.action {
-            Action::Allow => return Ok(()),
+            Action::Allow => return Ok(audit::Decision::Allowed),
             Action::Deny => {
-                return Err(format!(
-                    "{tool} was not run: it is forbidden ({}); do without it, or say that the rule is in the way",
-                    rules.join("; ")
-                ));
+                let by = rules.join("; ");
+                return Err(Refusal {
+                    told: format!(
+                        "{tool} was not run: it is forbidden ({by}); do without it, or say that the rule is in the way"
+                    ),
+                    decision: audit::Decision::Denied(by),
+                });
             }
-            Action::Ask if self.grants.cover(tool, rules) => return Ok(()),
+            Action::Ask if self.grants.cover(tool, rules) => return Ok(allowed(BEFORE)),
             Action::Ask => {}
         }
         let Some(approver) = &self.approver else {
-            return Err(cannot(
+            let told = cannot(
                 tool,
                 rules,
                 "the caller of this cell has no way to ask; a rule that allows it, or a caller that can be asked, is needed",
-            ));
+            );
+            return Err(Refusal::asked(NOBODY, told));
         };
         let asking = self.ask(approver, call, rules, workspace);
         // Who interrupts the cell withdraws the question at once; the script hears nothing of it, for it is to end.
@@ -190,7 +233,10 @@ impl Approvals {
         };
         tokio::select! {
             biased;
-            () = ended.cancelled() => Err(format!("the cell ended before it was decided whether {tool} may run; it was not run")),
+            () = ended.cancelled() => {
+                let told = format!("the cell ended before it was decided whether {tool} may run; it was not run");
+                Err(Refusal::asked(NOBODY, told))
+            }
             decided = decided => decided,
         }
     }
@@ -201,30 +247,27 @@ impl Approvals {
         call: &IncomingCall,
         rules: &[String],
         workspace: &dyn Workspace,
-    ) -> Result<(), String> {
+    ) -> Result<audit::Decision, Refusal> {
         let tool = call.tool.as_str();
         let patience = self.policy.timeout;
         let _stopped = self.clock.stop(MOST_HELD + patience + HOLD_MARGIN);
         let _turn = self.turn.lock().await;
         if self.grants.cover(tool, rules) {
-            return Ok(()); // by the answer to the question before
+            return Ok(allowed(BEFORE));
         }
+        let unasked = |why: &str| Refusal::asked(NOBODY, cannot(tool, rules, why));
         let nobody = || {
             let limit = format_duration(patience);
-            cannot(
-                tool,
-                rules,
-                &format!(
-                    "nobody answered within {limit} (approval.timeout); do without it, or say that it waits for approval"
-                ),
-            )
+            unasked(&format!(
+                "nobody answered within {limit} (approval.timeout); do without it, or say that it waits for approval"
+            ))
         };
         if self.clock.held() >= MOST_HELD {
             let limit = format_duration(MOST_HELD);
             let why = format!(
                 "the questions of this cell have waited for {limit} in all, which is the limit; go on in another cell"
             );
-            return Err(cannot(tool, rules, &why));
+            return Err(unasked(&why));
         }
         if self.unanswered.load(Ordering::Acquire) {
             return Err(nobody());
@@ -242,7 +285,7 @@ impl Approvals {
             rules: rules.to_vec(),
         };
         // A task of its own: one that panics or blocks must not take the connection with it.
-        let approver = approver.clone();
+        let (approver, who) = (approver.clone(), approver.who());
         let asking = AbortOnDropHandle::new(tokio::spawn(async move { approver.ask(request).await }));
         let for_session = match tokio::time::timeout(patience, asking).await {
             Err(_) => {
@@ -251,31 +294,34 @@ impl Approvals {
             }
             Ok(Err(failure)) => {
                 warn!(%tool, %failure, "the approver failed");
-                return Err(cannot(tool, rules, "whoever is asked broke down; see the broker's log"));
+                return Err(unasked("whoever is asked broke down; see the broker's log"));
             }
             Ok(Ok(Decision::Deny { reason: Some(reason) })) => {
-                return Err(format!("{tool} was not run: the user refused it: {reason}"));
+                let told = format!("{tool} was not run: the user refused it: {reason}");
+                return Err(Refusal::asked(who, told));
             }
             Ok(Ok(Decision::Deny { reason: None })) => {
-                return Err(format!(
+                let told = format!(
                     "{tool} was not run: the user refused it; do not try the same in another way, ask what is wanted"
-                ));
+                );
+                return Err(Refusal::asked(who, told));
             }
-            Ok(Ok(Decision::CannotAsk { reason })) => return Err(cannot(tool, rules, &reason)),
+            Ok(Ok(Decision::CannotAsk { reason })) => return Err(unasked(&reason)),
             Ok(Ok(Decision::AllowOnce)) => false,
             Ok(Ok(Decision::AllowForSession)) => true,
         };
         // The question may have stood there for minutes, while other threads of the script went on.
         let (now, _) = subject(call, Vec::new(), workspace).await?;
         if now != asked || (now != Subject::Nothing && self::folder(workspace) != folder) {
-            return Err(format!(
+            let told = format!(
                 "{tool} was not run: what it acts on has changed while it was asked about (the working directory, or a link on the way); call it again"
-            ));
+            );
+            return Err(told.into());
         }
         if for_session {
             self.grants.add(tool, rules);
         }
-        Ok(())
+        Ok(allowed(who))
     }
 }
 

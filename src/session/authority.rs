@@ -13,9 +13,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument, warn};
 
-use super::approval::Approvals;
+use super::approval::{Approvals, Refusal};
 use super::cell::OutputSink;
 use super::journal::{CallEntry, Journal};
+use crate::audit::Decision;
 use crate::link::{CallHandler, IncomingCall, Reply};
 use crate::tools::{CallContext, ToolCall, ToolHost, ToolSpec, Workspace, validate_arguments};
 
@@ -156,7 +157,7 @@ impl Authority {
     }
 
     /// Checks a call, has it approved and charges it to the budget: one that is refused is free.
-    async fn admit(&self, call: &IncomingCall, workspace: &dyn Workspace) -> Result<(), String> {
+    async fn admit(&self, call: &IncomingCall, workspace: &dyn Workspace) -> Result<Decision, Refusal> {
         let Some(spec) = self.spec(&call.tool) else {
             let name: String = call.tool.chars().take(100).collect();
             let available = if self.allowed.is_empty() {
@@ -167,13 +168,14 @@ impl Authority {
             return Err(format!(
                 "{} is not available in scripts; available: {available}",
                 name.escape_debug()
-            ));
+            )
+            .into());
         };
         validate_arguments(spec, &call.arguments)?;
         if self.made.load(Ordering::Acquire) >= self.budget {
-            return Err(self.used_up(&call.tool)); // nobody needs to be asked about it
+            return Err(self.used_up(&call.tool).into()); // nobody needs to be asked about it
         }
-        self.approvals.admit(call, workspace, &self.cancel).await?;
+        let decision = self.approvals.admit(call, workspace, &self.cancel).await?;
         let admitted = self.made.fetch_update(Ordering::AcqRel, Ordering::Acquire, |made| {
             (made < self.budget).then_some(made + 1)
         });
@@ -182,9 +184,9 @@ impl Authority {
                 if let Some(sink) = &self.sink {
                     sink.tool_calls(before + 1);
                 }
-                Ok(())
+                Ok(decision)
             }
-            Err(_) => Err(self.used_up(&call.tool)),
+            Err(_) => Err(self.used_up(&call.tool).into()),
         }
     }
 
@@ -251,7 +253,7 @@ impl CallHandler for Gate {
         let authority = match self.authority(call.cell) {
             Ok(authority) => authority,
             Err(refusal) => {
-                let answer = entry.refuse(refusal);
+                let answer = entry.refuse(refusal.into());
                 entry.end(&answer);
                 return answer;
             }
@@ -278,10 +280,13 @@ impl Gate {
     /// Lets a call of the running cell through, or says why not.
     async fn judge(&self, authority: &Authority, call: IncomingCall, entry: &mut CallEntry<'_>) -> Value {
         if let Some(failure) = self.journal.refusal_of_calls() {
-            return entry.refuse(format!("{} was not run: {failure}", call.tool));
+            return entry.refuse(format!("{} was not run: {failure}", call.tool).into());
         }
         match authority.admit(&call, &*self.workspace).await {
-            Ok(()) => self.answer(authority, call).instrument(entry.span.clone()).await,
+            Ok(decision) => {
+                entry.admit(decision);
+                self.answer(authority, call).instrument(entry.span.clone()).await
+            }
             Err(refusal) => entry.refuse(refusal),
         }
     }

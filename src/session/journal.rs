@@ -7,6 +7,7 @@ use std::time::{Instant, SystemTime};
 use serde_json::{Value, json};
 use tracing::Span;
 
+use super::approval::Refusal;
 use super::authority::Authority;
 use super::cell::Cell;
 use super::options::SessionOptions;
@@ -224,10 +225,15 @@ impl CallEntry<'_> {
         }
     }
 
+    /// It was let through.
+    pub(super) fn admit(&mut self, decision: Decision) {
+        self.decision = decision;
+    }
+
     /// It was refused; its answer.
-    pub(super) fn refuse(&mut self, reason: String) -> Value {
-        self.decision = Decision::Refused(reason.clone());
-        json!({ "error": reason })
+    pub(super) fn refuse(&mut self, refusal: Refusal) -> Value {
+        self.decision = refusal.decision;
+        json!({ "error": refusal.told })
     }
 
     /// It was answered.
@@ -241,7 +247,7 @@ impl CallEntry<'_> {
             spans::call_ended(&std::mem::replace(&mut self.span, Span::none()), &self.decision, failed);
         }
         let Some(call) = self.call.take() else { return };
-        let is_refused = matches!(self.decision, Decision::Refused(_));
+        let is_refused = !matches!(self.decision, Decision::Allowed | Decision::Asked { allowed: true, .. });
         let end = CallEnd::answered(
             Some(call),
             std::mem::take(&mut self.decision),

@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
+use talaria_broker::approval::{Action, ApprovalRequest, Approver, Decision, Policy};
 use talaria_broker::audit::{find_script, of_bytes};
 use talaria_broker::backends::docker::{DockerImage, DockerOptions, EngineSources};
 use talaria_broker::environment::Environment;
@@ -231,4 +232,56 @@ async fn a_cell_in_a_container_is_recorded_as_one_here() {
     let mut calls = lines.iter().filter(|line| line.tool.as_deref() == Some("read_file"));
     assert!(calls.any(|call| call.error.is_some()), "{lines:?}");
     assert!(!text(&rig.path("audit")).contains(SECRET), "{lines:?}");
+}
+
+/// Allows what has this in its arguments, for the session if they say so.
+struct Someone;
+
+#[async_trait::async_trait]
+impl Approver for Someone {
+    fn who(&self) -> String {
+        "someone".to_owned()
+    }
+
+    async fn ask(&self, request: ApprovalRequest) -> Decision {
+        match request.arguments["command"].as_str() {
+            Some("true") => Decision::AllowOnce,
+            Some("echo all") => Decision::AllowForSession,
+            Some("absent") => Decision::CannotAsk {
+                reason: "nobody is there".to_owned(),
+            },
+            _ => Decision::Deny { reason: None },
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_told_who_has_decided() {
+    let rig = Rig::new();
+    let mut options = rig.options();
+    let mut policy = Policy::default();
+    policy.set_default("terminal", Action::Ask);
+    policy.set_default("write_file", Action::Deny);
+    options.policy = Arc::new(policy);
+    options.approver = Some(Arc::new(Someone));
+    let session = rig.open(options);
+    let code = "from hermes_tools import read_file, terminal, write_file\n\
+                read_file('a')\n\
+                write_file('a', '')\n\
+                for command in ('false', 'absent', 'true', 'echo all', 'false'): terminal(command)";
+    run(&session, code).await;
+    let lines = rig.lines().await;
+    let decisions: Vec<&str> = lines.iter().filter_map(|line| line.decision.as_deref()).collect();
+    assert_eq!(
+        decisions,
+        [
+            "allowed",
+            "denied: approval.tools.write_file: deny",
+            "asked: denied by someone",
+            "asked: denied by nobody",
+            "asked: allowed by someone",
+            "asked: allowed by someone",
+            "asked: allowed by an answer before, for the session",
+        ]
+    );
 }

@@ -72,6 +72,10 @@ impl Drop for Open<'_> {
 
 #[async_trait]
 impl Approver for Desk {
+    fn who(&self) -> String {
+        "the test".to_owned()
+    }
+
     async fn ask(&self, request: ApprovalRequest) -> Decision {
         let open = self.open.fetch_add(1, Ordering::AcqRel) + 1;
         self.most_open.fetch_max(open, Ordering::AcqRel);
