@@ -18,6 +18,7 @@ from target_side import FOLDER, load
 frames = load("frames")
 wire = load("wire")
 _RUST = (FOLDER.parent / "src" / "bundle.rs").read_text()
+_TABLES = (FOLDER.parent / "src" / "bundle" / "modules.rs").read_text()
 
 #: What a cell needs to call tools: the stub's part of the protocol.
 CALLS = """
@@ -103,8 +104,8 @@ def one_line(name):
 
 def modules():
     names = []
-    for table in ("MODULES", "DIRECTORY_MODULES"):
-        text = _RUST[_RUST.index("const %s: &[Module]" % table) :]
+    for table in ("SESSION", "DIRECTORY"):
+        text = _TABLES[_TABLES.index("const %s: &[&str]" % table) :]
         names += re.findall(r'"(\w+)"', text[: text.index("];")])
     return {name: (FOLDER / (name + ".py")).read_bytes() for name in names}
 
