@@ -116,7 +116,7 @@ impl Course<'_> {
                         }
                     }
                     break match (done, failed) {
-                        (Ok(done), Some((error, took))) if done.why == "unbegun" => Err(Undone::NoKernel(error, took)),
+                        (Ok(done), Some((error, took))) if done.why != "interrupted" => Err(Undone::NoKernel(error, took)),
                         (Err(_), Some((error, took))) => Err(Undone::NoKernel(error, took)),
                         (done, _) => done.map_err(|error| Undone::Lost(error.to_string())),
                     };
