@@ -42,7 +42,7 @@ fn nothing_shows(
     rig.close();
 }
 
-fn kill_the_relay(container: &str) -> bool {
+pub(crate) fn kill_the_relay(container: &str) -> bool {
     relay(container).is_some_and(|relay| signal(relay.pid, "KILL"))
 }
 

@@ -7,6 +7,7 @@
 #![expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 
 mod alone;
+mod approvals;
 mod brokers;
 mod ends;
 #[path = "../common/engine.rs"]
