@@ -290,7 +290,9 @@ class Kernel:
             self._ready = True
             self.deadline = None
             self._loop.send(b"R", self.generation, *fields)
-            if self.cell is not None:
+            if self._terminating:
+                self.tree.kill()  # its cell was stopped before it began
+            elif self.cell is not None:
                 self.run(self.cell, self._first)
         elif kind == b"D" and self.cell is not None and fields and fields[0] == self.cell.number:
             cell = self.cell

@@ -160,13 +160,31 @@ impl Agent {
         self.cells.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Runs a cell. Output goes to `output` as it comes; returns when the cell has ended. Dropping
-    /// the future does not stop the cell: see [`Agent::stop_cell`].
+    /// Runs a cell, which is sent before this returns: what stops it must not overtake it. Output goes to `output` as it
+    /// comes; the future is ready when the cell has ended. Dropping it does not stop the cell: see [`Agent::stop_cell`].
     ///
     /// # Errors
     /// When the supervisor ends before the cell does.
-    pub async fn run_cell(&self, run: RunCell, mut output: impl FnMut(bool, &[u8])) -> Result<CellDone, AgentError> {
-        let (sender, mut receiver) = mpsc::channel(QUEUE);
+    pub fn run_cell(
+        &self,
+        run: RunCell,
+        mut output: impl FnMut(bool, &[u8]),
+    ) -> impl Future<Output = Result<CellDone, AgentError>> {
+        let sent = self.send_cell(run);
+        async move {
+            let mut receiver = sent?;
+            while let Some(event) = receiver.recv().await {
+                match event {
+                    CellEvent::Output { stderr, data } => output(stderr, &data),
+                    CellEvent::Done(done) => return Ok(*done),
+                }
+            }
+            Err(self.end().into())
+        }
+    }
+
+    fn send_cell(&self, run: RunCell) -> Result<mpsc::Receiver<CellEvent>, AgentError> {
+        let (sender, receiver) = mpsc::channel(QUEUE);
         {
             let mut routes = self.routes();
             if let Some(error) = &routes.gone {
@@ -175,13 +193,7 @@ impl Agent {
             routes.cell = Some((run.cell, sender));
         }
         self.link.send(LinkCommand::RunCell(run))?;
-        while let Some(event) = receiver.recv().await {
-            match event {
-                CellEvent::Output { stderr, data } => output(stderr, &data),
-                CellEvent::Done(done) => return Ok(*done),
-            }
-        }
-        Err(self.end().into())
+        Ok(receiver)
     }
 
     /// Ends a running cell, and its kernel with it. A cell that has ended is left alone.

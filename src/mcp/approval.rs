@@ -16,9 +16,7 @@ use rmcp::service::{PeerRequestOptions, RequestContext};
 use rmcp::{Peer, RoleServer};
 use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
-use tokio_util::sync::CancellationToken;
 
-use super::server::Caller;
 use crate::approval::{ApprovalRequest, Approver, Decision, Question};
 
 /// Columns of a question; a client breaks longer lines as it likes.
@@ -29,8 +27,6 @@ const MOST_REASON: usize = 1000;
 /// Asks the client whose call has started a script.
 pub(super) struct Desk {
     way: Way,
-    /// Cancelled when the client has gone.
-    gone: CancellationToken,
     questions: AtomicU64,
     /// Says when there is a question for an answer to carry.
     open: watch::Sender<bool>,
@@ -71,7 +67,7 @@ fn answers_only(context: &RequestContext<RoleServer>) -> bool {
 
 impl Desk {
     /// Of a call that starts a script.
-    pub(super) fn of(detached: bool, caller: &Caller, context: &RequestContext<RoleServer>) -> Arc<Self> {
+    pub(super) fn of(detached: bool, context: &RequestContext<RoleServer>) -> Arc<Self> {
         let way = if detached {
             Way::None(
                 "the script is detached, and nobody waits for it; start it without `detach`, or allow the call in the configuration (approval)",
@@ -87,7 +83,6 @@ impl Desk {
         };
         Arc::new(Self {
             way,
-            gone: caller.gone.clone(),
             questions: AtomicU64::new(0),
             open: watch::Sender::new(false),
             asked: Mutex::default(),
@@ -147,26 +142,21 @@ impl Approver for Desk {
     async fn ask(&self, request: ApprovalRequest) -> Decision {
         let cannot = |why: &str| Decision::CannotAsk { reason: why.to_owned() };
         let message = Question::of(&request).shown(COLUMNS, false).trim().to_owned();
-        let decided = async {
-            match &self.way {
-                Way::None(why) => cannot(why),
-                Way::Request(peer) => by_request(peer, message).await,
-                Way::Answer => {
-                    let (decided, decision) = oneshot::channel();
-                    let id = format!("approval-{}", self.questions.fetch_add(1, Ordering::Relaxed) + 1);
-                    *self.lock() = Some(Asked { id, message, decided });
-                    self.open.send_replace(true);
-                    let _withdrawn = Withdrawn(self);
-                    decision
-                        .await
-                        .unwrap_or_else(|_| cannot("the question was withdrawn; call it again"))
-                }
+        // Not withdrawn when the call that started the script has been answered: the client asks for the script with
+        // another call. One that has gone leaves the question unanswered, which is a refusal.
+        match &self.way {
+            Way::None(why) => cannot(why),
+            Way::Request(peer) => by_request(peer, message).await,
+            Way::Answer => {
+                let (decided, decision) = oneshot::channel();
+                let id = format!("approval-{}", self.questions.fetch_add(1, Ordering::Relaxed) + 1);
+                *self.lock() = Some(Asked { id, message, decided });
+                self.open.send_replace(true);
+                let _withdrawn = Withdrawn(self);
+                decision
+                    .await
+                    .unwrap_or_else(|_| cannot("the question was withdrawn; call it again"))
             }
-        };
-        tokio::select! {
-            biased;
-            () = self.gone.cancelled() => cannot("the client that started the script has gone"),
-            decision = decided => decision,
         }
     }
 }

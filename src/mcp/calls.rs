@@ -84,7 +84,7 @@ impl Server {
                 }
             };
         }
-        let desk = Desk::of(asked.detach, caller, context);
+        let desk = Desk::of(asked.detach, context);
         let request = Request {
             principal: &caller.principal,
             key: asked.call.idempotency_key.as_deref(),

@@ -1,15 +1,16 @@
 //! The protocol over HTTP (streamable HTTP): who may ask, and what happens when who asked has gone.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
@@ -201,12 +202,31 @@ struct Door {
     access: Access,
     mcp: StreamableHttpService<Server, LocalSessionManager>,
     clients: Arc<LocalSessionManager>,
+    owners: Owners,
+}
+
+/// The header that names a session of the protocol.
+const SESSION: &str = "mcp-session-id";
+
+/// Whose the sessions of the protocol are: what is asked of a client goes to its own, and comes from it.
+#[derive(Default)]
+struct Owners(Mutex<HashMap<HeaderValue, Arc<str>>>);
+
+impl Owners {
+    fn lock(&self) -> MutexGuard<'_, HashMap<HeaderValue, Arc<str>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is no other's. Of one that is not there the protocol itself says so.
+    fn is_of(&self, session: &HeaderValue, principal: &Arc<str>) -> bool {
+        self.lock().get(session).is_none_or(|owner| owner == principal)
+    }
 }
 
 impl Door {
     /// Whether the request is to begin what there is no room for.
     async fn is_crowded(&self, headers: &HeaderMap) -> bool {
-        let begins = !headers.contains_key("mcp-session-id") && !is_without_handshake(headers);
+        let begins = !headers.contains_key(SESSION) && !is_without_handshake(headers);
         begins && self.clients.sessions.read().await.len() >= CLIENTS
     }
 }
@@ -235,7 +255,13 @@ pub async fn serve(server: &Server, listener: TcpListener, access: Access, stop:
     };
     let clients = Arc::new(sessions);
     let mcp = StreamableHttpService::new(factory, clients.clone(), access.config(address, stop));
-    let door = Arc::new(Door { access, mcp, clients });
+    let owners = Owners::default();
+    let door = Arc::new(Door {
+        access,
+        mcp,
+        clients,
+        owners,
+    });
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
@@ -317,14 +343,34 @@ async fn answer(mut request: Request<Incoming>, door: Arc<Door>) -> Result<Respo
             "too many clients have begun and not ended; end a session with DELETE, or try again later\n",
         ));
     }
+    let session = request.headers().get(SESSION).cloned();
+    if session
+        .as_ref()
+        .is_some_and(|session| !door.owners.is_of(session, &principal))
+    {
+        return Ok(refusal(
+            StatusCode::NOT_FOUND,
+            "there is no such session; begin another with `initialize`\n",
+        ));
+    }
     let gone = CancellationToken::new();
     // Dropped with this future or the answer, whichever is there when the client goes.
     let guard = gone.clone().drop_guard();
-    request.extensions_mut().insert(Caller { principal, gone });
+    request.extensions_mut().insert(Caller {
+        principal: principal.clone(),
+        gone,
+    });
     // What is shown to a handler must not hold the token.
     request.headers_mut().remove(header::AUTHORIZATION);
     let is_end = request.method() == http::Method::DELETE;
     let mut response = tower_service::Service::call(&mut door.mcp.clone(), request).await?;
+    match (session, response.headers().get(SESSION).cloned()) {
+        (None, Some(made)) => drop(door.owners.lock().insert(made, principal)),
+        (Some(session), _) if is_end || response.status() == StatusCode::NOT_FOUND => {
+            door.owners.lock().remove(&session);
+        }
+        _ => {}
+    }
     if is_end && response.status() == StatusCode::ACCEPTED {
         // That it has ended is known at once, and clients complain of another word for it.
         *response.status_mut() = StatusCode::NO_CONTENT;

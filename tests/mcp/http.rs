@@ -334,3 +334,55 @@ fn a_client_of_an_older_version_cancels_by_a_message_or_by_hanging_up() {
     let (_, text) = server.ask(&headers, &old(4, "print('well')".to_owned()));
     assert!(text.contains("well\\n"), "{text}");
 }
+
+/// A session of an older version: what names it.
+fn begin(server: &Server, token: &str) -> String {
+    let bearer = format!("Bearer {token}");
+    let (_, text) = server.ask(&[("Authorization", &bearer)], &initialize());
+    let named = text.lines().find_map(|line| {
+        line.split_once(": ")
+            .filter(|(name, _)| name.eq_ignore_ascii_case("mcp-session-id"))
+    });
+    named.unwrap().1.trim().to_owned()
+}
+
+#[test]
+fn a_session_of_the_protocol_is_its_principals() {
+    let server = Server::with_tokens();
+    let session = begin(&server, ADA);
+    let told = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    for (token, expected) in [(BOB, 404), (ADA, 202), (BOB, 404)] {
+        let bearer = format!("Bearer {token}");
+        let headers = [
+            ("Authorization", &*bearer),
+            ("Mcp-Session-Id", &*session),
+            ("MCP-Protocol-Version", "2025-06-18"),
+        ];
+        assert_eq!(server.ask(&headers, &told).0, expected);
+    }
+}
+
+#[test]
+fn the_user_is_asked_in_an_answer_and_answers_over_another_connection() {
+    let server = Server::start(|command| {
+        command.env("TALARIA_APPROVAL_TOOLS", "write_file=ask");
+    });
+    let code = "from hermes_tools import write_file\nprint(write_file('a', 'x')['bytes_written'])";
+    let mut message = call("execute_code", json!({"code": code}));
+    message["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({"elicitation": {"form": {}}});
+    let ask = |message: &Value| {
+        let (_, text) = server.ask(&modern("execute_code"), message);
+        let lines = text
+            .lines()
+            .filter_map(|line| serde_json::from_str(&line[line.find('{')?..]).ok());
+        let mut answers = lines.filter(|message: &Value| message["id"] == 1);
+        answers.next().unwrap_or_else(|| panic!("{text}"))["result"].clone()
+    };
+    let asked = ask(&message);
+    assert_eq!(asked["resultType"], "input_required", "{asked}");
+    let id = asked["inputRequests"].as_object().unwrap().keys().next().unwrap();
+    message["params"]["requestState"] = asked["requestState"].clone();
+    message["params"]["inputResponses"] = json!({id: {"action": "accept", "content": {"decision": "once"}}});
+    let answer = ask(&message);
+    assert_eq!(answer["structuredContent"]["output"], "1\n", "{answer}");
+}

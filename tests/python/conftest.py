@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import tempfile
@@ -52,4 +53,5 @@ def host(tmp_path: Path) -> Iterator[Callable[..., Host]]:
         one.close()
     for one in made:
         for pid in one.processes():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it was on its way out
+                os.kill(pid, signal.SIGKILL)
